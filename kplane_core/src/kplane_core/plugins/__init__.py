@@ -1,0 +1,1 @@
+"""How storage backends and other plugins are described, found, loaded and configured."""
