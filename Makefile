@@ -12,6 +12,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?=
 ARGS ?=
 WORKERS ?= auto
+CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYPROJECTS := $(wildcard pyproject.toml */pyproject.toml plugins/*/pyproject.toml)
@@ -58,11 +59,11 @@ clean:  ## Remove .venv, caches and built files
 # .venv anew, because its scripts name the old folder.
 
 .venv/.python:
-	@python=; for candidate in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11 python); do \
+	@python=; for candidate in $(CANDIDATES); do \
 	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$candidate; break; fi; \
 	done; \
 	if [ -z "$$python" ]; then \
-	  echo "make: kplane needs Python 3.11 or newer; found: $$(python3 --version 2>&1 || echo none). Set PYTHON=/path/to/python3.11" >&2; exit 1; \
+	  echo "make: kplane needs Python 3.11 or newer; tried $(CANDIDATES). Say which: make PYTHON=/path/to/python3.11" >&2; exit 1; \
 	fi; \
 	echo "making .venv with $$("$$python" --version)"; \
 	"$$python" -m venv --clear .venv || { \
