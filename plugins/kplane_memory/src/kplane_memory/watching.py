@@ -1,0 +1,238 @@
+"""Watches: who hears of which change, and when.
+
+A watch collects references to the shared events of its range, so a stalled watch costs eight bytes per event and no
+event of somebody else is ever looked at for it. The alternative, one log with a cursor per watch, is cheaper only when
+very many watches have the same range, and makes each of the others step over foreign events. What a watch collects is
+bounded: one that is further behind than the history is long is cut off and told so.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from kplane_core.engine.interface import Compacted, EngineEvent
+from kplane_memory.alarm import Alarm
+from kplane_memory.history import History
+
+
+class MemoryWatch:
+    """A watch on one key range; made by `MemoryEngine.watch`.
+
+    Attributes:
+        start: first key, inclusive.
+        end: first key not watched.
+        after: the exclusive start revision.
+        progress: whether progress marks are delivered.
+    """
+
+    __slots__ = ("_closed", "_lost", "_owner", "_pending", "_waiter", "after", "end", "progress", "start")
+
+    def __init__(self, owner: "Watches", start: str, end: str, after: int, *, progress: bool) -> None:
+        self.start = start
+        self.end = end
+        self.after = after
+        self.progress = progress
+        self._owner = owner
+        self._pending: list[EngineEvent] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+        self._lost: tuple[int, int] | None = None
+
+    async def batch(self) -> Sequence[EngineEvent]:
+        """Wait for events and return all that are ready; empty once closed.
+
+        Raises:
+            Compacted: the watch fell further behind than the history is long.
+        """
+        while True:
+            self._owner.cut_off_if_behind(self)
+            if self._lost is not None:
+                raise Compacted(*self._lost)
+            if self._pending:
+                events, self._pending = self._pending, []
+                self._owner.drained(self)
+                return events
+            if self._closed:
+                return ()
+            await self._wait()
+
+    async def aclose(self) -> None:
+        """End the watch; a waiting `batch` returns empty."""
+        self.close()
+
+    def close(self) -> None:
+        """Do what `aclose` does, without a need to await."""
+        if self._closed:
+            return
+        self._closed = True
+        self._owner.remove(self)
+        self._pending = []
+        self._lost = None
+        self._wake()
+
+    def offer(self, event: EngineEvent) -> None:
+        """Add an event of the range to what the next batch returns."""
+        self._pending.append(event)
+        if self._waiter is not None:
+            self._wake()
+
+    def mark(self, mark: EngineEvent) -> None:
+        """Add a progress mark, in place of one that directly precedes it."""
+        if self._pending and self._pending[-1].is_progress:
+            self._pending.pop()
+        self.offer(mark)
+
+    @property
+    def position(self) -> int | None:
+        """The revision of the oldest event not fetched yet, None when there is none."""
+        for event in self._pending[:2]:
+            # Marks do not count: to miss one is no gap. Two never follow each other.
+            if not event.is_progress:
+                return event.revision
+        return None
+
+    def cut_off(self, missed: int, floor: int) -> None:
+        """Forget everything pending, first of all revision `missed`; from now on `batch` raises Compacted."""
+        self._lost = (missed - 1, floor)
+        self._pending = []
+        self._owner.remove(self)
+        self._wake()
+
+    async def _wait(self) -> None:
+        if self._waiter is not None:
+            raise RuntimeError("another task already waits for this watch; a watch has one reader")
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        # The reader runs in the next turn of the loop and then takes all that came in this one: setting the future
+        # once is the coalescing. It stays set until the reader ran, hence the check.
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def anchor(start: str, end: str) -> str:
+    """Return the deepest directory that holds every key of start <= key < end; empty when there is none.
+
+    A directory is a prefix that ends in a slash. All keys below `/a/b/` lie between it and `/a/b0`, as `0` follows
+    the slash.
+    """
+    cut = start.rfind("/") + 1
+    while cut and end > start[: cut - 1] + "0":
+        cut = start.rfind("/", 0, cut - 1) + 1
+    return start[:cut]
+
+
+class Watches:
+    """All open watches of one engine, filed so that an event finds its own without asking the others.
+
+    Args:
+        history: decides how far a watch may fall behind.
+        progress_interval: seconds between unasked progress marks; 0 for none.
+    """
+
+    def __init__(self, history: History, progress_interval: float) -> None:
+        self._history = history
+        self._interval = progress_interval
+        self._by_key: dict[str, set[MemoryWatch]] = {}
+        self._by_directory: dict[str, set[MemoryWatch]] = {}
+        self._with_progress: set[MemoryWatch] = set()
+        self._unread: set[MemoryWatch] = set()
+        self._alarm = Alarm(self._tick)
+        self._newest = 1
+        self._swept = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_key.values())) + sum(map(len, self._by_directory.values()))
+
+    def open(self, start: str, end: str, after: int, *, progress: bool) -> MemoryWatch:
+        """Open a watch that has the kept events after `after` pending; the caller has checked the floor."""
+        watch = MemoryWatch(self, start, end, after, progress=progress)
+        shelf, name = self._place(watch)
+        shelf.setdefault(name, set()).add(watch)
+        for event in self._history.since(after, start, end):
+            watch.offer(event)
+        if watch.position is not None:
+            self._unread.add(watch)
+        if progress:
+            self._with_progress.add(watch)
+            if self._interval and not self._alarm.armed:
+                self._alarm.arm(self._interval)
+        return watch
+
+    def remove(self, watch: MemoryWatch) -> None:
+        """Forget the watch."""
+        shelf, name = self._place(watch)
+        filed = shelf.get(name, set())
+        filed.discard(watch)
+        if not filed:
+            shelf.pop(name, None)
+        self._unread.discard(watch)
+        self._with_progress.discard(watch)
+        if not self._with_progress:
+            self._alarm.disarm()
+
+    def drained(self, watch: MemoryWatch) -> None:
+        """Note that the watch has nothing pending."""
+        self._unread.discard(watch)
+
+    def publish(self, event: EngineEvent) -> None:
+        """Hand the newest event, which is in the history already, to the watches of its key."""
+        self._newest = event.revision
+        for watch in self.interested(event.key):
+            if event.revision > watch.after:
+                watch.offer(event)
+                self._unread.add(watch)
+        # Whoever reads checks itself; this pass frees what watches hold that are not read any more.
+        if self._history.overflow > self._swept:
+            self._sweep()
+
+    def interested(self, key: str) -> list[MemoryWatch]:
+        """Return the watches whose range holds `key`; those filed under other directories are not looked at."""
+        found = list(self._by_key.get(key, ()))
+        shelf = self._by_directory
+        cut = 0 if shelf else -1
+        while cut >= 0:
+            if (filed := shelf.get(key[:cut])) is not None:
+                found += [watch for watch in filed if watch.start <= key < watch.end]
+            cut = key.find("/", cut) + 1 or -1
+        return found
+
+    def mark_progress(self) -> None:
+        """Deliver a progress mark at the newest revision to every watch that wants them."""
+        mark = EngineEvent("", self._newest)
+        for watch in self._with_progress:
+            # A watch from the future would see its revision go backwards.
+            if watch.after <= self._newest:
+                watch.mark(mark)
+                self._unread.add(watch)
+
+    def cut_off_if_behind(self, watch: MemoryWatch) -> None:
+        """Cut the watch off when the oldest event it has not fetched would no longer fit into the history."""
+        position = watch.position
+        if position is not None and position < self._history.overflow:
+            watch.cut_off(position, self._history.floor)
+
+    def close(self) -> None:
+        """End every watch."""
+        for shelf in (self._by_key, self._by_directory):
+            for watch in [watch for filed in shelf.values() for watch in filed]:
+                watch.close()
+
+    def _place(self, watch: MemoryWatch) -> tuple[dict[str, set[MemoryWatch]], str]:
+        if watch.end == watch.start + "\0":
+            return self._by_key, watch.start
+        return self._by_directory, anchor(watch.start, watch.end)
+
+    def _sweep(self) -> None:
+        for watch in list(self._unread):
+            self.cut_off_if_behind(watch)
+        # Once per eighth of the history: the pass costs next to nothing per event.
+        self._swept = self._history.overflow + self._history.max_events // 8
+
+    def _tick(self) -> None:
+        self.mark_progress()
+        if self._with_progress:
+            self._alarm.arm(self._interval)
