@@ -83,7 +83,13 @@ def _cause_dict(cause: StatusCause) -> dict[str, str]:
 
 
 class KplaneError(Exception):
-    """The root of every error that kplane raises on purpose."""
+    """The root of every error that kplane raises on purpose.
+
+    Attributes:
+        partial: for a failed list, the ObjectList of the items that could be read; None otherwise.
+    """
+
+    partial: Any = None
 
     def status(self) -> Status:
         """Return the Kubernetes Status that tells a client of this error."""
@@ -94,7 +100,7 @@ class UsageError(KplaneError):
     """An operator's mistake: printed as one line, exit code 2."""
 
 
-# --- errors that already are an API answer ---------------------------------------------------------------------------
+# --- errors that already are an API answer ---------------------------------------------------------------
 
 
 class ApiError(KplaneError):
@@ -170,7 +176,7 @@ class StoreReadError(ApiError):
         super().__init__(Status(500, "StorageReadError", message, name=name, kind=kind, causes=tuple(causes)))
 
 
-# --- the storage layer's own errors -----------------------------------------------------------------------------------
+# --- the storage layer's own errors ----------------------------------------------------------------------
 
 
 class StorageCode(IntEnum):
@@ -328,7 +334,7 @@ def _cause_text(cause: StatusCause) -> str:
     return f"{cause.field}: {cause.message}" if cause.field else cause.message
 
 
-# --- storage error -> API answer, per verb ----------------------------------------------------------------------------
+# --- storage error -> API answer, per verb ---------------------------------------------------------------
 
 
 @attrs.frozen
@@ -372,7 +378,9 @@ def conflict(subject: Subject, detail: str) -> ApiError:
 
 def server_timeout(subject: Subject, verb: Verb, retry_after: int = 2) -> ApiError:
     """Return upstream's ServerTimeout: HTTP 500 with a retry hint (not 504)."""
-    message = f"The {verb} operation against {subject.qualified()} could not be completed at this time, please try again."
+    message = (
+        f"The {verb} operation against {subject.qualified()} could not be completed at this time, please try again."
+    )
     return ApiError(
         Status(
             500,
@@ -401,7 +409,7 @@ def status_for(error: KplaneError, verb: Verb, subject: Subject) -> Status:
     return translated.status()
 
 
-def _translate(error: KplaneError, verb: Verb, subject: Subject) -> KplaneError:
+def _translate(error: KplaneError, verb: Verb, subject: Subject) -> KplaneError:  # noqa: PLR0911 - one row of the table each
     match error, verb:
         case (KeyNotFound(), "get" | "update" | "delete"):
             return not_found(subject)

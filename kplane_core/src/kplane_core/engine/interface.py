@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from kplane_core.errors import KplaneError
+from kplane_core.errors import KplaneError, Status
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -132,8 +132,12 @@ class EngineWatch(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """End the watch now; idempotent. A waiting `batch` returns empty."""
+        ...
+
     async def aclose(self) -> None:
-        """End the watch and release what it holds; idempotent. A waiting `batch` returns empty."""
+        """End the watch and wait until what it held is released; idempotent."""
         ...
 
 
@@ -252,3 +256,7 @@ class ValueTooLarge(KplaneError):
         super().__init__(f"the object has {size} bytes, the storage backend takes at most {limit}")
         self.size = size
         self.limit = limit
+
+    def status(self) -> Status:
+        """Return 413, naming the limit."""
+        return Status(413, "RequestEntityTooLarge", f"Request entity too large: {self}")

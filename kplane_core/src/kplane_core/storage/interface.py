@@ -174,7 +174,7 @@ UpdateResult = tuple[dict[str, Any], int | None]
 UpdateFunc = Callable[[dict[str, Any], ResponseMeta], UpdateResult | Awaitable[UpdateResult]]
 """A function of its input only: it may run several times. Gets a private copy; an empty dict for an absent object."""
 
-ValidateFunc = Callable[[StoredObject | None], None | Awaitable[None]]
+ValidateFunc = Callable[[StoredObject | None], Awaitable[None] | None]
 """Raises to refuse a deletion. May run several times; gets None on the unsafe path."""
 
 

@@ -1,0 +1,102 @@
+"""Objects to bytes and back: canonical JSON through msgspec.
+
+The canonical form starts with `apiVersion`, `kind` and `metadata`, in that order, and has every other key sorted, at
+every depth. It never holds a resourceVersion or selfLink. So equal objects have equal bytes (the no-op rule of
+`guaranteed_update` rests on it), and a resourceVersion can be spliced in without parsing.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from kplane_core.errors import DecodeError
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+_DECODER = msgspec.json.Decoder(dict[str, Any])
+_HEAD_KEYS = ("apiVersion", "kind")
+_NOT_STORED = ("resourceVersion", "selfLink")
+_METADATA = b'"metadata":{'
+_CANONICAL_HEAD = re.compile(rb'\{(?:"apiVersion":"[^"\\]*",)?(?:"kind":"[^"\\]*",)?"metadata":\{').match
+
+
+class _MetadataProbe(msgspec.Struct):
+    resource_version: Any = msgspec.field(default=None, name="resourceVersion")
+    self_link: Any = msgspec.field(default=None, name="selfLink")
+
+
+class _Probe(msgspec.Struct):
+    metadata: _MetadataProbe
+
+
+_PROBE = msgspec.json.Decoder(_Probe)
+
+
+def encode_object(document: dict[str, Any]) -> bytes:
+    """Return the canonical JSON of an object, without resourceVersion and selfLink.
+
+    Args:
+        document: the object; left as it is. Missing metadata is added empty.
+
+    Raises:
+        DecodeError: it holds something that JSON cannot.
+    """
+    metadata = document.get("metadata") or {}
+    try:
+        if "resourceVersion" in metadata or "selfLink" in metadata:
+            metadata = {key: value for key, value in metadata.items() if key not in _NOT_STORED}
+        parts = [b'"%s":%s' % (key.encode(), _ENCODER.encode(document[key])) for key in _HEAD_KEYS if document.get(key)]
+        parts.append(b'"metadata":' + _ENCODER.encode(metadata))
+        rest = {
+            key: value for key, value in document.items() if key != "metadata" and (key not in _HEAD_KEYS or not value)
+        }
+        if rest:
+            parts.append(_ENCODER.encode(rest)[1:-1])
+    except (TypeError, ValueError, AttributeError, msgspec.MsgspecError, RecursionError) as error:
+        raise DecodeError(f"the object cannot be written as JSON: {error}") from error
+    return b"{" + b",".join(parts) + b"}"
+
+
+def decode_object(raw: bytes) -> dict[str, Any]:
+    """Return the JSON object that `raw` holds.
+
+    Raises:
+        DecodeError: it is not a JSON object.
+    """
+    try:
+        return _DECODER.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise DecodeError(f"stored data is not a JSON object: {error}") from error
+
+
+def canonical(raw: bytes) -> bytes:
+    """Return stored JSON in the canonical head form, unchanged if it already has it.
+
+    Data written by others (another key order, a stored resourceVersion, no metadata) is decoded and encoded anew.
+
+    Raises:
+        DecodeError: it is not a JSON object.
+    """
+    if _CANONICAL_HEAD(raw):
+        try:
+            metadata = _PROBE.decode(raw).metadata
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise DecodeError(f"stored data is not a JSON object: {error}") from error
+        if metadata.resource_version is None and metadata.self_link is None:
+            return raw
+    return encode_object(decode_object(raw))
+
+
+def splice_resource_version(raw: bytes, revision: int) -> bytes:
+    """Return canonical JSON with `metadata.resourceVersion` set.
+
+    Args:
+        raw: canonical JSON, as `encode_object` and `canonical` return it.
+        revision: the resourceVersion; 0 leaves it out.
+    """
+    if not revision or not raw:
+        return raw
+    # In canonical form no quote can stand unescaped before the object's own metadata, so the first match is it.
+    at = raw.find(_METADATA) + len(_METADATA)
+    tail = raw[at:]
+    return b'%s"resourceVersion":"%d"%s%s' % (raw[:at], revision, b"" if tail[:1] == b"}" else b",", tail)
