@@ -117,7 +117,7 @@ class Update(_Writer):
                     state = await self._fresh(absent_ok=ignore_not_found)
                     continue
                 raw, ttl = await _attempt(try_update, document, state.revision)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the caller's function may raise anything; it is judged, then raised
                 state = await self._fresher(state, absent_ok=ignore_not_found)
                 continue
             if raw == state.plaintext and not state.current:
@@ -173,7 +173,7 @@ class Deletion(_Writer):
                 if preconditions is not None:
                     preconditions.check(self._key, state.document(self._key))
                 await _call(validate, state.found)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the caller's function may raise anything; it is judged, then raised
                 state = await self._fresher(state)
                 continue
             result = await self._write(None, state.revision)
