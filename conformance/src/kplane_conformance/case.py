@@ -1,0 +1,281 @@
+"""Cases: what the suite holds a backend to, and the inventory of all of them.
+
+A case is an async function with an id that is for ever. A case with rows counts as one case per row, and each row is
+an own pytest item: `List[row-20]` is row 20 of the table of `List`, counted from one as the specification does.
+"""
+
+import hashlib
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import attrs
+from kplane_core.plugins.capabilities import Capability
+
+from kplane_conformance.upstream import UPSTREAM
+
+
+class Hook(StrEnum):
+    """What a case needs beyond the storage contract itself.
+
+    A hook that a backend cannot give skips the case by name; it is never played by a no-op.
+    """
+
+    COMPACT = "compact"
+    """Compact the history at a revision."""
+    INCREASE_RV = "increase_rv"
+    """Write once outside the case's resource."""
+    SWAP_TRANSFORMER = "swap_transformer"
+    """Replace the value transformer of a living store."""
+    SET_FAILING = "set_failing"
+    """Make every read of a stored value fail, in the transformer or in the decoder."""
+    COUNT_CALLS = "count_calls"
+    """Count the reads that reach the engine."""
+    ENGINE = "engine"
+    """Call the ten engine methods directly."""
+    RAW_PEEK = "raw_peek"
+    """Read the stored bytes of a record past the store."""
+    RAW_POKE = "raw_poke"
+    """Write the stored bytes of a record past the store."""
+    CLOCK = "clock"
+    """Move the clock that decides about TTLs."""
+    RESTART = "restart"
+    """Restart the database."""
+    FAULT = "fault"
+    """Break the connection to the database on purpose."""
+
+
+class Layer(StrEnum):
+    """What a case can be seen on."""
+
+    STORE = "store"
+    """A plain store."""
+    CACHE = "cache"
+    """A cache in front of a store."""
+    DATABASE = "database"
+    """A database with a life of its own: processes, disks, networks."""
+    HTTP = "http"
+    """The API server."""
+
+
+class Group(StrEnum):
+    """Under which heading a case is counted."""
+
+    UPSTREAM = "upstream battery"
+    CONTRACT = "contract beyond upstream"
+    SECTION_D = "sharp edges (D)"
+    REPORTS = "field reports"
+    ENGINE = "engine"
+    MODEL = "model"
+    CAPABILITIES = "capabilities"
+
+
+_GROUP_OF_MODULE: Final = (
+    ("section_d", Group.SECTION_D),
+    ("reports", Group.REPORTS),
+    ("engine", Group.ENGINE),
+    ("model", Group.MODEL),
+    ("linearizability", Group.MODEL),
+    ("capabilities", Group.CAPABILITIES),
+)
+
+RETIRED: Final[frozenset[str]] = frozenset()
+"""Ids of cases that were removed. They are never given again."""
+
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+
+CaseFunction = Callable[..., Awaitable[None]]
+"""`async def f(ctx: Context)`, or `async def f(ctx: Context, row: Row)` for a case with rows."""
+
+
+@attrs.frozen
+class Case:
+    """One case and what it needs.
+
+    Attributes:
+        name: its id, for ever.
+        function: the code.
+        promise: what it proves, from its docstring.
+        group: the heading that counts it.
+        rows: its rows; empty for a case without rows.
+        row_ids: one id per row.
+        upstream: the upstream function that it restates, or "".
+        requires: capabilities without which the backend skips it.
+        unless: the capability that must be *unsupported*: the case proves the documented error. Where the capability
+            is supported the case does not apply.
+        hooks: what it needs of the harness.
+        layers: on what it can be seen.
+        timeout: seconds after which it counts as hanging.
+    """
+
+    name: str
+    function: CaseFunction
+    promise: str
+    group: Group
+    rows: tuple[Any, ...] = ()
+    row_ids: tuple[str, ...] = ()
+    upstream: str = ""
+    requires: tuple[Capability, ...] = ()
+    unless: Capability | None = None
+    hooks: tuple[Hook, ...] = ()
+    layers: tuple[Layer, ...] = (Layer.STORE, Layer.CACHE)
+    timeout: float = 60.0
+
+    def leaves(self) -> Iterator["Leaf"]:
+        """Yield what counts: the rows, or the case itself."""
+        if not self.row_ids:
+            yield Leaf(self.name, self, None)
+        for row_id, row in zip(self.row_ids, self.rows, strict=True):
+            yield Leaf(f"{self.name}[{row_id}]", self, row)
+
+
+@attrs.frozen
+class Leaf:
+    """A case, or one row of it: the thing that passes or fails.
+
+    Attributes:
+        id: `Name` or `Name[row-N]`.
+        case: the case.
+        row: the row's value; None for a case without rows.
+    """
+
+    id: str
+    case: Case
+    row: Any
+
+    def call(self, ctx: Any) -> Awaitable[None]:
+        """Return the running case."""
+        return self.case.function(ctx, self.row) if self.case.row_ids else self.case.function(ctx)
+
+
+@attrs.define
+class Inventory:
+    """All cases of an installed suite, in the order they were read."""
+
+    _cases: dict[str, Case] = attrs.field(factory=dict)
+
+    def add(self, case: Case) -> None:
+        """Take a case in.
+
+        Raises:
+            ValueError: its id is taken or retired, or it claims an upstream function wrongly.
+        """
+        if case.name in self._cases or case.name in RETIRED:
+            raise ValueError(f"case id {case.name!r} is already taken; ids are for ever")
+        if case.upstream:
+            self._check_upstream(case)
+        self._cases[case.name] = case
+
+    def _check_upstream(self, case: Case) -> None:
+        if case.upstream not in UPSTREAM:
+            raise ValueError(f"case {case.name!r}: upstream has no function {case.upstream!r}")
+        if any(other.upstream == case.upstream for other in self._cases.values()):
+            raise ValueError(f"case {case.name!r}: {case.upstream} is restated already")
+        leaves = len(case.row_ids) or 1
+        if leaves != UPSTREAM[case.upstream]:
+            raise ValueError(
+                f"case {case.name!r} has {leaves} leaf cases, {case.upstream} has {UPSTREAM[case.upstream]}"
+            )
+
+    def cases(self) -> Sequence[Case]:
+        """Return the cases."""
+        return tuple(self._cases.values())
+
+    def leaves(self) -> Sequence[Leaf]:
+        """Return every leaf case."""
+        return tuple(leaf for case in self._cases.values() for leaf in case.leaves())
+
+    def digest(self) -> str:
+        """Return a short hash over all leaf ids: two suites with one digest ask the same questions by name."""
+        text = "\n".join(sorted(leaf.id for leaf in self.leaves()))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+INVENTORY: Final = Inventory()
+"""The installed suite. Filled by importing `kplane_conformance.cases`; see `load`."""
+
+
+def case(
+    name: str,
+    *,
+    upstream: str = "",
+    rows: Sequence[Any] = (),
+    row_ids: Iterable[str] = (),
+    requires: Iterable[Capability] = (),
+    unless: Capability | None = None,
+    hooks: Iterable[Hook] = (),
+    layers: Iterable[Layer] = (Layer.STORE, Layer.CACHE),
+    timeout: float = 60.0,
+    inventory: Inventory = INVENTORY,
+) -> Callable[[CaseFunction], CaseFunction]:
+    """Declare an async function to be a case.
+
+    Args:
+        name: its id, for ever: the upstream name without `RunTest`/`Run`, or `D18`, `R12.short-words`, `engine.scan`.
+        upstream: the upstream function restated, which must have as many leaf cases as this.
+        rows: the table; the function is called with `(ctx, row)` once per row.
+        row_ids: ids of the rows where `row-1`, `row-2`, ... do not do.
+        requires: capabilities without which the case is skipped.
+        unless: the capability whose absence the case proves to be answered as documented.
+        hooks: what it needs of the harness.
+        layers: on what it can be seen; a case that is not for `Layer.STORE` is only listed.
+        timeout: seconds after which it counts as hanging.
+        inventory: where it is entered.
+
+    Returns:
+        The decorator; it leaves the function as it is.
+
+    Raises:
+        ValueError: from the decorator, when the case contradicts the inventory or itself.
+    """
+
+    def declare(function: CaseFunction) -> CaseFunction:
+        table = tuple(rows)
+        ids = tuple(row_ids) or tuple(f"row-{number}" for number in range(1, len(table) + 1))
+        if not _ID.fullmatch(name) or len(ids) != len(table) or len(set(ids)) != len(ids):
+            raise ValueError(f"case {name!r}: a bad id, or not one distinct id per row")
+        promise = inspect.getdoc(function)
+        if not promise or not inspect.iscoroutinefunction(function):
+            raise ValueError(f"case {name!r} must be an async function whose docstring says what it promises")
+        inventory.add(
+            Case(
+                name=name,
+                function=function,
+                promise=promise,
+                group=_group(function.__module__, upstream),
+                rows=table,
+                row_ids=ids,
+                upstream=upstream,
+                requires=tuple(requires),
+                unless=unless,
+                hooks=tuple(hooks),
+                layers=tuple(layers),
+                timeout=timeout,
+            )
+        )
+        return function
+
+    return declare
+
+
+def _group(module: str, upstream: str) -> Group:
+    if upstream:
+        return Group.UPSTREAM
+    stem = module.rpartition(".")[2]
+    return next((group for start, group in _GROUP_OF_MODULE if stem.startswith(start)), Group.CONTRACT)
+
+
+def load() -> Inventory:
+    """Import every case module and return the whole inventory.
+
+    Returns:
+        The inventory, the same at every call.
+    """
+    package = importlib.import_module("kplane_conformance.cases")
+    for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda found: found.name):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    return INVENTORY

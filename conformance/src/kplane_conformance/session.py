@@ -1,0 +1,234 @@
+"""One backend under test: its harness, its connections, and the running of single cases."""
+
+import asyncio
+import itertools
+import time
+import uuid
+from collections.abc import Mapping, Set
+from enum import StrEnum
+from typing import Any, Final
+
+import attrs
+from kplane_core.engine.factory import Connection, EngineConnection
+from kplane_core.engine.interface import Engine
+from kplane_core.plugins.capabilities import Capability, Support, Unsupported
+
+from kplane_conformance.case import Layer, Leaf
+from kplane_conformance.context import Context, MissingHook
+from kplane_conformance.harness import Harness, HarnessError
+
+LEAK_GRACE: Final = 2.0
+"""Seconds that the tasks of an ended case get to finish."""
+
+
+class Outcome(StrEnum):
+    """How a leaf case ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    ELSEWHERE = "elsewhere"
+    """Not to be seen on a plain store; listed for the suite of another layer."""
+    HARNESS_ERROR = "harness error"
+    UNAVAILABLE = "unavailable"
+    WAIVED = "waived"
+    """Failed, as a waiver says."""
+    UNEXPECTED_PASS = "unexpected pass"  # noqa: S105 - an outcome, no secret
+    """Passed although a waiver says that it fails."""
+
+
+@attrs.frozen
+class Result:
+    """What came of a leaf case.
+
+    Attributes:
+        outcome: how it ended.
+        reason: why, where it did not pass.
+        error: what it raised, if anything.
+        milliseconds: how long it took.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    error: BaseException | None = None
+    milliseconds: float = 0.0
+
+
+def applies(leaf: Leaf, capabilities: Mapping[Capability, Support]) -> bool:
+    """Whether a case is asked of a backend at all: the proof of an error is not, where the error does not occur."""
+    return leaf.case.unless is None or isinstance(capabilities.get(leaf.case.unless), Unsupported)
+
+
+def unfit(leaf: Leaf, capabilities: Mapping[Capability, Support]) -> Result | None:
+    """Return why a case cannot run on a plain store with these capabilities, or None when it can."""
+    if Layer.STORE not in leaf.case.layers:
+        layers = " and ".join(layer.value for layer in leaf.case.layers)
+        return Result(Outcome.ELSEWHERE, f"to be seen on {layers}, not on a plain store")
+    for capability in leaf.case.requires:
+        support = capabilities.get(capability)
+        if isinstance(support, Unsupported):
+            return Result(Outcome.SKIPPED, f"{capability.value} is not supported: {support.reason}")
+    return None
+
+
+class LeakedTasks(AssertionError):
+    """Tasks that a case started outlived everything it opened."""
+
+
+class Session:
+    """Holds one backend to cases, one after the other, on one event loop.
+
+    Args:
+        harness: the backend's harness.
+        capabilities: what the backend declares; empty means that it supports everything.
+        seed: of the random cases.
+    """
+
+    def __init__(
+        self, harness: Harness, capabilities: Mapping[Capability, Support] | None = None, *, seed: int = 0
+    ) -> None:
+        self.harness = harness
+        self.seed = seed
+        self.capabilities = dict(capabilities or {})
+        self._token = uuid.uuid4().hex[:8]
+        self._numbers = itertools.count(1)
+        self._connection: Connection | None = None
+        self._second: Connection | None = None
+
+    # --- life cycle ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the database and connect.
+
+        Raises:
+            HarnessError: either failed.
+        """
+        try:
+            await self.harness.start()
+            self._connection = await self.harness.connect()
+        except Exception as error:
+            raise HarnessError(
+                f"the harness of {self.harness.name} did not start: {type(error).__name__}: {error}"
+            ) from error
+
+    async def stop(self) -> None:
+        """Disconnect and stop the database.
+
+        Raises:
+            HarnessError: it failed, or tasks outlived it.
+        """
+        before = asyncio.all_tasks() - {asyncio.current_task()}
+        try:
+            await self._disconnect()
+            await self.harness.stop()
+        except Exception as error:
+            raise HarnessError(
+                f"the harness of {self.harness.name} did not stop: {type(error).__name__}: {error}"
+            ) from error
+        if left := await _leaked(frozenset(), lambda _task: False):
+            raise HarnessError(f"tasks outlived the harness: {_names(left)} (of {len(before)} before it stopped)")
+
+    async def restart(self) -> None:
+        """Restart the database and connect anew; needs a harness with `restart`."""
+        await self._disconnect()
+        try:
+            await self.harness.restart()  # type: ignore[attr-defined]  # an optional member, looked for by the caller
+            self._connection = await self.harness.connect()
+        except Exception as error:
+            raise HarnessError(f"the harness of {self.harness.name} did not restart: {error}") from error
+
+    async def _disconnect(self) -> None:
+        for connection in (self._second, self._connection):
+            if connection is not None:
+                await connection.aclose()
+        self._second = self._connection = None
+
+    # --- connections --------------------------------------------------------------------------------------------------
+
+    @property
+    def connection(self) -> Connection:
+        """The connection that cases share."""
+        if self._connection is None:
+            raise HarnessError("the session has not been started")
+        return self._connection
+
+    async def second_connection(self) -> Connection:
+        """Return another connection to the same database; opened once, then shared."""
+        if self._second is None:
+            try:
+                self._second = await self.harness.connect()
+            except Exception as error:
+                raise HarnessError(f"a second connection failed: {type(error).__name__}: {error}") from error
+        return self._second
+
+    def isolate(self, connection: Connection, root: str) -> Connection:
+        """Return a view of a connection whose stores live below `root`, where the connection allows it."""
+        return self.wrap(connection.engine, root) if isinstance(connection, EngineConnection) else connection
+
+    def wrap(self, engine: Engine, root: str) -> EngineConnection:
+        """Return stores below `root` on an engine. Nobody closes it: the engine belongs to a shared connection."""
+        return EngineConnection(engine, path_prefix=root)
+
+    def context(self) -> Context:
+        """Return a world of its own for one case."""
+        unique = f"/kc-{self._token}-{next(self._numbers)}"
+        if isinstance(self.connection, EngineConnection):
+            return Context(self, self.isolate(self.connection, unique), root=unique)
+        return Context(self, self.connection, root="", prefix=f"{unique}/pods/")
+
+    # --- cases --------------------------------------------------------------------------------------------------------
+
+    async def run(self, leaf: Leaf) -> Result:
+        """Run one leaf case in a fresh world and say how it ended. Never raises but for cancellation."""
+        if reason := unfit(leaf, self.capabilities):
+            return reason
+        started = time.perf_counter()
+        try:
+            await self._run(leaf)
+        except MissingHook as missing:
+            result = Result(Outcome.SKIPPED, str(missing))
+        except HarnessError as error:
+            result = Result(Outcome.HARNESS_ERROR, str(error), error)
+        except Exception as error:  # noqa: BLE001 - whatever a case raises is its outcome
+            result = Result(Outcome.FAILED, f"{type(error).__name__}: {error}", error)
+        else:
+            result = Result(Outcome.PASSED)
+        return attrs.evolve(result, milliseconds=(time.perf_counter() - started) * 1000)
+
+    async def _run(self, leaf: Leaf) -> None:
+        before = frozenset(asyncio.all_tasks())
+        ctx = self.context()
+        # A task of its own, so that a case that cancels "the current task" cancels itself only.
+        running = asyncio.ensure_future(leaf.call(ctx))
+        try:
+            done, _ = await asyncio.wait({running}, timeout=leaf.case.timeout)
+            if not done:
+                running.cancel()
+                await asyncio.wait({running})
+                raise TimeoutError(f"the case hung: it did not end within {leaf.case.timeout:g} s")
+            if running.cancelled():
+                raise AssertionError("the case was cancelled from within")
+            running.result()
+        finally:
+            running.cancel()
+            await ctx.aclose()
+        mine = getattr(self.harness, "shared_task", lambda _task: False)
+        if left := await _leaked(before, mine):
+            raise LeakedTasks(f"tasks outlived the case's stores and watches: {_names(left)}")
+
+
+async def _leaked(before: Set[asyncio.Task[Any]], shared: Any) -> list[asyncio.Task[Any]]:
+    """Return the tasks that are new and do not end by themselves."""
+
+    def left() -> list[asyncio.Task[Any]]:
+        mine = asyncio.current_task()
+        return [task for task in asyncio.all_tasks() if task not in before and task is not mine and not shared(task)]
+
+    deadline = time.monotonic() + LEAK_GRACE
+    while (found := left()) and time.monotonic() < deadline:
+        await asyncio.sleep(0.001)
+    return found
+
+
+def _names(tasks: list[asyncio.Task[Any]]) -> str:
+    return ", ".join(f"{task.get_name()} ({task.get_coro()!r})" for task in tasks[:5])

@@ -1,0 +1,1 @@
+"""Stands for the whole suite in a pytest collection: `pytest --pyargs kplane_conformance` finds this file."""
