@@ -1,0 +1,124 @@
+"""From parsed options to a running server, and the few words on the terminal."""
+
+import asyncio
+import functools
+import shlex
+import socket
+import sys
+from contextlib import AsyncExitStack, closing, suppress
+
+from kplane_apiserver.kubeconfig import context_name, write_kubeconfig
+from kplane_apiserver.listening import base_url, is_loopback, listen
+from kplane_apiserver.options import EXPLICIT, ServeOptions
+from kplane_apiserver.serve import HttpLimits, log_to_stderr, new_event_loop, serve, tune_collector
+from kplane_apiserver.server import ApiServer
+from kplane_apiserver.settings import Settings
+from kplane_core.errors import Unreachable, UsageError
+from kplane_core.plugins.backends import Backend
+from kplane_core.plugins.capabilities import Capability, Supported
+from kplane_core.plugins.commands import Parsed
+
+_INTERRUPTED = 130
+
+
+def launch(parsed: Parsed) -> int:
+    """Serve until a signal says stop.
+
+    Returns:
+        The exit code: 0 after a clean stop, 130 when a second signal cut it short.
+
+    Raises:
+        UsageError: the address, the kubeconfig or the backend cannot be had.
+    """
+    options = parsed.options(ServeOptions)
+    log_to_stderr()
+    with closing(listen(options.bind_address, options.port)) as listener:
+        _refuse_strangers(options, listener)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            try:
+                runner.run(_serve(parsed, options, listener))
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                return _INTERRUPTED
+    return 0
+
+
+def _refuse_strangers(options: ServeOptions, listener: socket.socket) -> None:
+    """Refuse an address that other machines reach, unless that is asked for in so many words."""
+    if not is_loopback(listener) and not options.insecure_allow_remote:
+        raise UsageError(
+            f"--bind-address {options.bind_address}: other machines could reach it, and kplane has no authentication "
+            "yet: listen on 127.0.0.1, or accept that everybody may do everything with --insecure-allow-remote"
+        )
+
+
+async def _serve(parsed: Parsed, options: ServeOptions, listener: socket.socket) -> None:
+    backend = parsed.selected
+    async with AsyncExitStack() as stack:
+        try:
+            connection = await backend.connect(parsed.backend_options)
+        except Unreachable as error:
+            raise UsageError(f"storage backend {backend.name!r} cannot be reached: {error}") from error
+        stack.push_async_callback(connection.aclose)
+        build_store = functools.partial(parsed.plugins.build_store, backend, connection)
+        api = ApiServer(connection, build_store, _settings(options))
+        stack.push_async_callback(api.aclose)
+        await api.start()
+        for cluster in options.context_clusters:
+            await api.ensure_cluster(cluster)
+        url = base_url(listener)
+        write_kubeconfig(options.kubeconfig, url, options.context_clusters)
+        tune_collector()
+        await serve(
+            api,
+            listener,
+            limits=HttpLimits(max_header_size=options.max_header_size),
+            on_ready=lambda: _say(_greeting(options, backend, url)),
+        )
+        _say("kplane stopped")
+
+
+def _settings(options: ServeOptions) -> Settings:
+    return Settings(
+        root_cluster=options.root_control_plane_name,
+        cluster_creation="explicit" if options.cluster_creation == EXPLICIT else "auto",
+        max_body=options.max_request_body,
+        request_timeout=options.request_timeout,
+        min_watch_timeout=options.watch_timeout,
+    )
+
+
+def _greeting(options: ServeOptions, backend: Backend, url: str) -> str:
+    """Return where the server listens, what it serves, and what to type next."""
+    durable = isinstance(backend.capabilities[Capability.PERSISTENCE], Supported)
+    storage = backend.name if durable else f"{backend.name} (gone when the server stops)"
+    clusters = options.context_clusters
+    others = "others are made when first touched"
+    if options.cluster_creation == EXPLICIT:
+        others = f"others: create a Cluster object in {options.root_control_plane_name}"
+    next_command = (
+        f"kubectl --kubeconfig {shlex.quote(str(options.kubeconfig))} "
+        f"--context {context_name(clusters[0])} get namespaces"
+    )
+    lines = [
+        f"kplane serves {url}",
+        "",
+        f"  storage     {storage}",
+        f"  clusters    {', '.join(clusters)} ({others})",
+        f"  kubeconfig  {options.kubeconfig}",
+        "",
+        "Next, in another terminal:",
+        "",
+        f"  {next_command}",
+        "",
+        "Ctrl-C stops it.",
+    ]
+    if options.insecure_allow_remote:
+        lines.insert(1, "WARNING: there is no authentication: whoever reaches this address may do everything")
+    return "\n".join(lines)
+
+
+def _say(text: str) -> None:
+    # Whoever started the server may have closed the pipe; the clients do not care.
+    with suppress(BrokenPipeError, ValueError):
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()

@@ -1,0 +1,123 @@
+"""The options of `kplane serve`: each is a flag, a variable `KPLANE_SERVE_...` and a key below `[serve]`."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+
+from kplane_core.errors import KplaneError
+from kplane_core.plugins.flags import (
+    Parser,
+    choice,
+    csv_of,
+    duration,
+    filled_text,
+    option,
+    path,
+    port,
+    size,
+)
+
+N = TypeVar("N", int, float)
+
+AUTO = "auto"
+EXPLICIT = "explicit"
+
+_SMALLEST_BODY = 1024
+_SMALLEST_HEAD = 1024
+_LARGEST_HEAD = 16 * 1024 * 1024
+_SHORTEST_WAIT = 0.1
+
+
+def _cluster_id(text: str) -> str:
+    """Return the text if it can name a virtual cluster."""
+    from kplane_core.multicluster.keylayout import validate_cluster_id  # noqa: PLC0415 - only a given value needs it
+
+    try:
+        validate_cluster_id(text)
+    except KplaneError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+cluster_id: Parser[str] = Parser(_cluster_id, "NAME")
+
+
+def _bounded(parser: Parser[N], low: N, high: N | None = None) -> Parser[N]:
+    """Return the parser with bounds, in words of its own units."""
+
+    def convert(text: str) -> N:
+        value = parser(text)
+        if value < low:
+            raise ValueError(f"must be at least {parser.show(low)}, not {text}")
+        if high is not None and value > high:
+            raise ValueError(f"must be at most {parser.show(high)}, not {text}")
+        return value
+
+    return attrs.evolve(parser, convert=convert)
+
+
+@attrs.frozen
+class ServeOptions:
+    """How `kplane serve` listens, what it serves and what it refuses.
+
+    Attributes:
+        bind_address: the address to listen on; one that is not loopback needs `insecure_allow_remote`.
+        port: the TCP port; 0 lets the system choose a free one.
+        insecure_allow_remote: there is no authentication, and that is meant.
+        kubeconfig: the file that gets the contexts.
+        cluster: the virtual clusters that are made at the start and get a context.
+        root_control_plane_name: the cluster that requests without `/clusters/...` reach.
+        cluster_creation: `auto` makes a cluster when it is first touched, `explicit` by its object only.
+        max_request_body: bytes; a larger body is answered with 413.
+        max_header_size: bytes of request line and headers together; more is answered with 431.
+        request_timeout: seconds; a request other than a watch that takes longer is answered with 504.
+        watch_timeout: seconds; a watch without timeoutSeconds ends after this long to twice as long.
+    """
+
+    bind_address: str = option("127.0.0.1", parse=filled_text, help="address to listen on", metavar="ADDRESS")
+    port: int = option(8080, parse=port, help="TCP port; 0 chooses a free one")
+    insecure_allow_remote: bool = option(
+        default=False,
+        help="listen on an address that others can reach, although whoever reaches it may do everything",
+    )
+    kubeconfig: Path = option(
+        Path("kplane.kubeconfig"),
+        parse=path,
+        help="file that gets a context kplane-NAME per cluster; other contexts in it stay",
+        metavar="FILE",
+    )
+    cluster: tuple[str, ...] = option(
+        (),
+        parse=csv_of(cluster_id, metavar="NAME"),
+        help="virtual cluster to make at the start and to put into the kubeconfig; repeatable (default: the root)",
+    )
+    root_control_plane_name: str = option(
+        "root",
+        parse=cluster_id,
+        help="cluster that requests without /clusters/NAME/control-plane reach",
+    )
+    cluster_creation: str = option(
+        AUTO,
+        parse=choice(AUTO, EXPLICIT),
+        help="make a cluster when it is first touched, or only when its object is created in the root cluster",
+    )
+    max_request_body: int = option(3 * 1024 * 1024, parse=_bounded(size, _SMALLEST_BODY), help="largest request body")
+    max_header_size: int = option(
+        64 * 1024,
+        parse=_bounded(size, _SMALLEST_HEAD, _LARGEST_HEAD),
+        help="largest request line and headers together",
+    )
+    request_timeout: float = option(
+        60.0, parse=_bounded(duration, _SHORTEST_WAIT), help="longest time for a request that is not a watch"
+    )
+    watch_timeout: float = option(
+        1800.0,
+        parse=_bounded(duration, 1.0),
+        help="a watch without timeoutSeconds ends after this long to twice as long",
+    )
+
+    @property
+    def context_clusters(self) -> tuple[str, ...]:
+        """The clusters that get a context: those asked for, once each, or else the root cluster."""
+        return tuple(dict.fromkeys(self.cluster)) or (self.root_control_plane_name,)
