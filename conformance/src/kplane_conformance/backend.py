@@ -97,7 +97,7 @@ def subject(installed: InstalledHarness) -> Subject:
         HarnessError: its waivers cannot be read.
         KplaneError: its plugin is not installed, broken, blocked or incompatible.
     """
-    backend = discover().get(installed.name)
+    backend = discover().select(installed.name)
     return Subject(installed, backend.capabilities, {waiver.case: waiver for waiver in _waivers(installed, load())})
 
 

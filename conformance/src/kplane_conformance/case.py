@@ -18,6 +18,21 @@ from kplane_core.plugins.capabilities import Capability
 
 from kplane_conformance.upstream import UPSTREAM
 
+__all__ = [
+    "INVENTORY",
+    "RETIRED",
+    "Capability",
+    "Case",
+    "CaseFunction",
+    "Group",
+    "Hook",
+    "Inventory",
+    "Layer",
+    "Leaf",
+    "case",
+    "load",
+]
+
 
 class Hook(StrEnum):
     """What a case needs beyond the storage contract itself.

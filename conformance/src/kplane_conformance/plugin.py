@@ -9,6 +9,9 @@ import pytest
 SUITE: Final = Path(__file__).with_name("suite.py")
 """The file that stands for all cases in a collection; nothing but it is collected as a case."""
 
+# The cases live in a package that an editable install does not list file by file, so pytest is told.
+pytest.register_assert_rewrite("kplane_conformance.cases", "kplane_conformance.context")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the suite's options."""
