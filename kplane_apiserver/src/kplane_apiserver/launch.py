@@ -8,7 +8,7 @@ import sys
 from contextlib import AsyncExitStack, closing, suppress
 
 from kplane_apiserver.kubeconfig import context_name, write_kubeconfig
-from kplane_apiserver.listening import base_url, is_loopback, listen
+from kplane_apiserver.listening import base_url, listen
 from kplane_apiserver.options import EXPLICIT, ServeOptions
 from kplane_apiserver.serve import HttpLimits, log_to_stderr, new_event_loop, serve, tune_collector
 from kplane_apiserver.server import ApiServer
@@ -32,23 +32,13 @@ def launch(parsed: Parsed) -> int:
     """
     options = parsed.options(ServeOptions)
     log_to_stderr()
-    with closing(listen(options.bind_address, options.port)) as listener:
-        _refuse_strangers(options, listener)
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            try:
-                runner.run(_serve(parsed, options, listener))
-            except (asyncio.CancelledError, KeyboardInterrupt):
-                return _INTERRUPTED
+    listener = listen(options.bind_address, options.port, allow_remote=options.insecure_allow_remote)
+    with closing(listener), asyncio.Runner(loop_factory=new_event_loop) as runner:
+        try:
+            runner.run(_serve(parsed, options, listener))
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            return _INTERRUPTED
     return 0
-
-
-def _refuse_strangers(options: ServeOptions, listener: socket.socket) -> None:
-    """Refuse an address that other machines reach, unless that is asked for in so many words."""
-    if not is_loopback(listener) and not options.insecure_allow_remote:
-        raise UsageError(
-            f"--bind-address {options.bind_address}: other machines could reach it, and kplane has no authentication "
-            "yet: listen on 127.0.0.1, or accept that everybody may do everything with --insecure-allow-remote"
-        )
 
 
 async def _serve(parsed: Parsed, options: ServeOptions, listener: socket.socket) -> None:

@@ -8,13 +8,23 @@ from kplane_core.errors import UsageError
 _BACKLOG = 2048
 
 
-def listen(address: str, port: int) -> socket.socket:
+def listen(address: str, port: int, *, allow_remote: bool = False) -> socket.socket:
     """Return a socket that listens there.
 
+    Args:
+        address: an address of this machine, or a name of one.
+        port: 0 lets the system choose.
+        allow_remote: listen also where other machines could connect.
+
     Raises:
-        UsageError: the address is none of this machine, the port is taken, or it needs privileges.
+        UsageError: the address is none of this machine or open to others, the port is taken or needs privileges.
     """
     family, kind, protocol, target = _resolve(address, port)
+    if not allow_remote and not ipaddress.ip_address(str(target[0]).partition("%")[0]).is_loopback:
+        raise UsageError(
+            f"--bind-address {address}: other machines could reach it, and kplane has no authentication yet: "
+            "listen on 127.0.0.1, or accept that everybody may do everything with --insecure-allow-remote"
+        )
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -26,22 +36,13 @@ def listen(address: str, port: int) -> socket.socket:
     return listener
 
 
-def is_loopback(listener: socket.socket) -> bool:
-    """Whether only programs of this machine can reach the socket."""
-    return _address(listener).is_loopback
-
-
 def base_url(listener: socket.socket) -> str:
     """Return the URL under which this machine reaches the socket."""
-    address = _address(listener)
+    address = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0])
     if address.is_unspecified:
         address = ipaddress.ip_address("127.0.0.1" if isinstance(address, ipaddress.IPv4Address) else "::1")
     host = str(address) if isinstance(address, ipaddress.IPv4Address) else f"[{address}]"
     return f"http://{host}:{listener.getsockname()[1]}"
-
-
-def _address(listener: socket.socket) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    return ipaddress.ip_address(listener.getsockname()[0])
 
 
 def _resolve(address: str, port: int) -> tuple[int, int, int, tuple[object, ...]]:
