@@ -1,7 +1,7 @@
 """Backends: what a storage plugin registers, and the registry that holds them."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +105,13 @@ class Backends:
         for name in staged.names():
             self.register(staged.get(name), distribution=staged.owner(name))
 
-    def fail(self, name: str, error: KplaneError) -> None:
-        """Remember why an installed backend cannot be had, so that `get` raises just that."""
+    def fail(self, name: str, error: KplaneError, *, distribution: str) -> None:
+        """Take out the backend that `distribution` registered, if it did, and let `get` raise `error` from now on."""
+        if (found := self._by_name.get(name)) and found[1] == distribution:
+            backend = found[0]
+            for taken in (backend.name, *backend.aliases):
+                del self._by_name[taken]
+            self._primary.remove(backend.name)
         self._failed[name] = error
 
     def get(self, name: str) -> Backend:
@@ -138,16 +143,24 @@ class Backends:
         """Return the names of the registered backends, sorted, without aliases."""
         return tuple(sorted(self._primary))
 
+    def claimed(self) -> tuple[str, ...]:
+        """Return every registered name and alias, sorted."""
+        return tuple(sorted(self._by_name))
+
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 
-    def add_flags(self, flags: "Flags") -> None:
-        """Contribute every backend's options under a heading of its own.
+    def add_flags(self, flags: "Flags", names: Iterable[str] | None = None) -> None:
+        """Contribute the backends' options, each under a heading of its own.
+
+        Args:
+            flags: where to.
+            names: which backends; by default all.
 
         Raises:
             FlagConflict: two owners contribute one flag.
         """
-        for name in self.names():
+        for name in self.names() if names is None else names:
             backend, owner = self._by_name[name]
             flags.add(
                 name,

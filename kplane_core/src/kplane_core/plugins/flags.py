@@ -68,6 +68,7 @@ class Option:
         required: a value must come from somewhere when its section is used.
         env: an environment variable's name in place of the derived one.
         metavar: what stands for the value in `--help`, in place of the parser's.
+        short: a one-letter flag besides the derived one.
     """
 
     parser: Callable[[str], Any] | None
@@ -76,6 +77,7 @@ class Option:
     required: bool
     env: str | None
     metavar: str | None
+    short: str | None
 
 
 def _hidden(value: object) -> str:
@@ -91,6 +93,7 @@ def option(
     required: bool = False,
     env: str | None = None,
     metavar: str | None = None,
+    short: str | None = None,
     validator: Any = None,
 ) -> Any:
     """Return an attrs field that is also a flag, an environment variable and a config-file key.
@@ -104,6 +107,7 @@ def option(
         required: complain when the section is used and no value is given.
         env: the environment variable's whole name, in place of the derived one.
         metavar: what stands for the value in `--help`.
+        short: a one-letter flag besides the derived one, for example `-v`; for commands, not for backends.
         validator: as for `attrs.field`; its ValueError or TypeError becomes a message that names the source.
 
     Raises:
@@ -116,7 +120,7 @@ def option(
         kw_only=True,
         validator=validator,
         repr=_hidden if secret else True,
-        metadata={_METADATA: Option(parse, help, secret, required, env, metavar)},
+        metadata={_METADATA: Option(parse, help, secret, required, env, metavar, short)},
     )
 
 
@@ -171,6 +175,7 @@ class Section:
         title: the heading in `--help`.
         description: a line below the heading.
         owner: the distribution with its version.
+        env: the prefix of the variables.
         toml: the table in the config file; empty for its top level.
         backend: the backend whose selection puts the section to use; empty means always in use.
         settings: the options, in the order of their fields.
@@ -181,6 +186,7 @@ class Section:
     title: str
     description: str
     owner: str
+    env: str
     toml: str
     backend: str
     settings: tuple[Setting, ...]
@@ -272,7 +278,7 @@ class Flags:
                 raise FlagConflict(what, (taken, owner))
         self._claims.update(claims)
         heading = title or (f"{section} ({owner})" if section else "options")
-        self._sections.append(Section(section, options, heading, description, owner, table, backend, settings))
+        self._sections.append(Section(section, options, heading, description, owner, prefix, table, backend, settings))
 
 
 def _env_prefix(section: str) -> str:
@@ -284,5 +290,7 @@ def _claimed(settings: Sequence[Setting], table: str) -> Iterator[str]:
         yield setting.flag
         if setting.negation:
             yield setting.negation
+        if setting.option.short:
+            yield setting.option.short
         yield setting.env
         yield f"[{table}] {setting.key}" if table else setting.key

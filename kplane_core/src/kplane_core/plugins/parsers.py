@@ -57,6 +57,7 @@ class Parser(Generic[T]):
         repeatable: the flag may be given several times; the texts are joined by commas.
         accepts: TOML types taken besides strings; their text is converted.
         show: value -> text, for `--help` and reports.
+        item: for a parser of lists, what parses one item of a TOML list.
     """
 
     convert: Callable[[str], T]
@@ -64,6 +65,7 @@ class Parser(Generic[T]):
     repeatable: bool = False
     accepts: tuple[type, ...] = ()
     show: Callable[[T], str] = str
+    item: Callable[[str], Any] | None = None
 
     def __call__(self, text: str) -> T:
         """Return the typed value of `text`."""
@@ -216,6 +218,7 @@ def csv_of(item: Callable[[str], T], metavar: str = "ITEM,...") -> Parser[tuple[
         repeatable=True,
         accepts=(list,),
         show=lambda values: ",".join(shown(one) for one in values),
+        item=item,
     )
 
 
