@@ -53,22 +53,20 @@ def _complain(error: KplaneError) -> None:
 
 
 def _dispatch(argv: list[str], environ: Mapping[str, str]) -> int:
+    if argv[:1] == ["--version"]:
+        from kplane_core import __version__  # noqa: PLC0415 - looked up only when asked for
+
+        print(f"kplane {__version__}")
+        return 0
     # The rooms behind these names are only entered when the command line asks for them.
     from kplane_core.cli_phases import CommandTable, run_command, split_command  # noqa: PLC0415
 
     name, rest = split_command(argv)
-    if name is None and "--version" in rest:
-        from kplane_core import __version__  # noqa: PLC0415
-
-        print(f"kplane {__version__}")
-        return 0
     table = CommandTable.installed(builtin_commands())
-    if name is None:
-        if unknown := [argument for argument in rest if argument not in {"-h", "--help"}]:
-            raise UsageError(f"a command must follow {unknown[0]}; kplane --help lists them")
-        print(table.help(), end="")
-        return 0 if rest else EXIT_USAGE
-    return run_command(table, name, rest, environ)
+    if name is not None:
+        return run_command(table, name, rest, environ)
+    print(table.help(), end="", file=sys.stdout if rest else sys.stderr)
+    return 0 if rest else EXIT_USAGE
 
 
 def builtin_commands() -> "tuple[Command, ...]":

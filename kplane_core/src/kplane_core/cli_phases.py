@@ -49,23 +49,34 @@ class BackendOptions:
     )
 
 
-def split_command(argv: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Return the first argument that is no flag or flag's value, and all the others.
+_BEFORE_COMMAND = ("--config", "--no-plugin", "--storage-backend")
 
-    Flags may stand before the command, so that `kplane --config k.toml serve` works.
+
+def split_command(argv: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the command, or None when only help is asked for, and all other arguments.
+
+    The flags of the first phase may stand before the command, so that `kplane --config k.toml serve` works.
+
+    Raises:
+        UsageError: something else stands before the command, or nothing follows those flags.
     """
-    takes_value = {"--config", "--no-plugin", "--storage-backend"}
     skip = False
     for index, argument in enumerate(argv):
+        flag = argument.partition("=")[0]
         if skip:
             skip = False
-        elif argument in takes_value:
-            skip = True
         elif not argument.startswith("-"):
             return argument, [*argv[:index], *argv[index + 1 :]]
-        elif argument.partition("=")[0] not in takes_value:
-            break
-    return None, list(argv)
+        elif argument in {"-h", "--help"}:
+            return None, [argument]
+        elif flag in _BEFORE_COMMAND:
+            skip = argument == flag
+        else:
+            near = suggestion(flag, [*_BEFORE_COMMAND, "--help", "--version"])
+            raise UsageError(f"unknown flag {flag} before the command{near}")
+    if argv:
+        raise UsageError("no command is given; kplane --help lists them")
+    return None, []
 
 
 class CommandTable:
@@ -246,7 +257,8 @@ def _second_phase(table: CommandTable, command: Command, flags: Flags, plugins: 
     plugins.add_flags(flags)
     arguments = Arguments(f"kplane {command.name}", command.summary, flags.sections, foreign=foreign)
     given = arguments.parse(phase.argv)
-    phase.config.check(flags.sections, {*plugins.backend_names(), *plugins.installed_names(), *table.names()})
+    elsewhere = {*plugins.backend_names(), *plugins.installed_names(), *table.names()}
+    phase.config.check(flags.sections, elsewhere, [field.name for field in attrs.fields(BackendOptions)])
     values = Values(flags.sections, given, phase.environ, phase.config, backend.name if backend else None)
     values.check()
     # Its own flags may have broken the selected plugin.

@@ -110,8 +110,7 @@ class BlockedPlugin(UsageError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"storage backend {name!r} is switched off "
-            "by --no-plugin, KPLANE_DISABLE_PLUGINS or no_plugin in the config file"
+            f"plugin {name!r} is switched off by --no-plugin, KPLANE_DISABLE_PLUGINS or no_plugin in the config file"
         )
 
 

@@ -201,7 +201,7 @@ def _settings(section: str, options: type, env_prefix: str) -> Iterator[Setting]
             raise TypeError(f"{options.__name__}.{field.name} is not made by option()")
         parser = remembered.parser or parsers.parser_for(field.default, field.type)
         if not isinstance(parser, Parser):
-            parser = Parser(parser, accepts=(int, float))
+            parser = Parser(parser, accepts=(int, float), empty=True)
         dashed = field.name.replace("_", "-")
         yield Setting(
             field=field.name,

@@ -58,6 +58,7 @@ class Parser(Generic[T]):
         accepts: TOML types taken besides strings; their text is converted.
         show: value -> text, for `--help` and reports.
         item: for a parser of lists, what parses one item of a TOML list.
+        empty: blank text is a value like any other.
     """
 
     convert: Callable[[str], T]
@@ -66,9 +67,16 @@ class Parser(Generic[T]):
     accepts: tuple[type, ...] = ()
     show: Callable[[T], str] = str
     item: Callable[[str], Any] | None = None
+    empty: bool = False
 
     def __call__(self, text: str) -> T:
-        """Return the typed value of `text`."""
+        """Return the typed value of `text`.
+
+        Raises:
+            ValueError: the complaint.
+        """
+        if not self.empty and not text.strip():
+            raise ValueError("is empty")
         return self.convert(text)
 
 
@@ -163,14 +171,8 @@ def _text(value: str) -> str:
     return value
 
 
-def _filled(value: str) -> str:
-    if not value.strip():
-        raise ValueError("is empty")
-    return _text(value)
-
-
 def _path(value: str) -> Path:
-    return Path(_filled(value)).expanduser()
+    return Path(_text(value)).expanduser()
 
 
 def _file(value: str) -> Path:
@@ -205,8 +207,6 @@ def csv_of(item: Callable[[str], T], metavar: str = "ITEM,...") -> Parser[tuple[
 
     def convert(value: str) -> tuple[T, ...]:
         pieces = [piece.strip() for piece in value.split(",")]
-        if not any(pieces):
-            raise ValueError("is empty")
         if not all(pieces):
             raise ValueError(f"has an empty item: {quoted(value)}")
         return tuple(item(piece) for piece in pieces)
@@ -237,9 +237,9 @@ def choice(*names: str) -> Parser[str]:
 
 
 #: Any text, empty too.
-text: Parser[str] = Parser(_text, "TEXT")
+text: Parser[str] = Parser(_text, "TEXT", empty=True)
 #: Text that says something.
-filled_text: Parser[str] = Parser(_filled, "TEXT")
+filled_text: Parser[str] = Parser(_text, "TEXT")
 #: `--x`, `--no-x`, or true and false in words.
 boolean: Parser[bool] = Parser(_boolean, "", accepts=(bool,), show=lambda value: str(value).lower())
 #: A whole number that fits an int64.
@@ -263,7 +263,7 @@ file: Parser[Path] = Parser(_file, "FILE")
 #: A URL with a host.
 url: Parser[str] = Parser(_url, "URL", show=hide_user_info)
 #: Comma-separated texts.
-csv: Parser[tuple[str, ...]] = csv_of(_filled)
+csv: Parser[tuple[str, ...]] = csv_of(_text)
 
 
 def parser_for(default: object, annotation: Any) -> Parser[Any]:

@@ -39,24 +39,25 @@ class Config:
             raise BadConfig(f"{self.path}: {section.toml}: must be a table, written [{section.toml}]")
         return table
 
-    def check(self, sections: Sequence[Section], other_tables: Iterable[str]) -> None:
+    def check(self, sections: Sequence[Section], other_tables: Iterable[str], other_keys: Iterable[str] = ()) -> None:
         """Refuse keys and tables that nobody knows.
 
         Args:
             sections: the known sections.
             other_tables: names of tables that belong to commands and backends not loaded now.
+            other_keys: top-level keys that belong to other commands.
 
         Raises:
             BadConfig: names the first unknown key or table and its near match.
         """
-        known: dict[str, set[str]] = {}
+        known: dict[str, set[str]] = {"": set(other_keys)}
         for section in sections:
             known.setdefault(section.toml, set()).update(setting.key for setting in section.settings)
         tables = {*known, *other_tables} - {""}
         for name, value in self.document.items():
             if not isinstance(value, dict):
-                if name not in known.get("", ()) and name not in tables:
-                    raise BadConfig(f"{self.path}: unknown key {name!r}{suggestion(name, known.get('', ()))}")
+                if name not in known[""] and name not in tables:
+                    raise BadConfig(f"{self.path}: unknown key {name!r}{suggestion(name, known[''])}")
             elif name not in tables:
                 raise BadConfig(f"{self.path}: unknown table [{name}]{suggestion(name, tables)}")
             elif name in known and (unknown := sorted(set(value) - known[name])):
