@@ -44,6 +44,7 @@ class Arguments:
         sections: its flags.
         foreign: name -> title of backends that are installed but whose flags are not known here.
         notes: lines for the end of `--help`.
+        words: what may be typed besides flags; empty for nothing.
     """
 
     def __init__(
@@ -54,14 +55,18 @@ class Arguments:
         *,
         foreign: Mapping[str, str] | None = None,
         notes: Iterable[str] = (),
+        words: str = "",
     ) -> None:
         self._sections = sections
+        self._takes_words = bool(words)
+        #: What the last `parse` found besides flags.
+        self.words: tuple[str, ...] = ()
         self._foreign = foreign or {}
         self._settings = {setting.flag: setting for section in sections for setting in section.settings}
         negatable = {flag for flag, setting in self._settings.items() if setting.default is True}
         self._parser = _Parser(
             prog=prog,
-            usage=f"{prog} [flags]",
+            usage=f"{prog} {words} [flags]" if words else f"{prog} [flags]",
             description=summary,
             epilog="\n".join([*_wrapped(_EPILOG), *notes]),
             formatter_class=lambda prog: _Formatter(prog, negatable),
@@ -90,8 +95,10 @@ class Arguments:
             found, extra = self._parser.parse_known_args(self._plain_booleans(argv))
         except argparse.ArgumentError as error:
             raise UsageError(_reworded(error)) from error
-        if extra:
-            raise UsageError(self._unexpected(extra[0]))
+        plain = [argument for argument in extra if self._takes_words and not argument.startswith("-")]
+        if len(plain) != len(extra):
+            raise UsageError(self._unexpected(next(argument for argument in extra if argument not in plain)))
+        self.words = tuple(plain)
         given = vars(found)
         return {flag: given[flag] for flag in self._settings if given.get(flag)}
 

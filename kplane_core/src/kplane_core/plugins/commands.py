@@ -26,11 +26,13 @@ class Parsed:
         values: the typed options, each with its source.
         plugins: the plugins as far as they are loaded.
         backend: the selected backend, for a command that selects one.
+        words: what was typed besides flags, for a command that takes words.
     """
 
     values: Values
     plugins: "Plugins"
     backend: Backend | None = None
+    words: tuple[str, ...] = ()
 
     def options(self, options: type[T]) -> T:
         """Return the instance of an options class that `configure` added."""
@@ -63,6 +65,7 @@ class Command:
         configure: adds the command's own options, for example `flags.add("", ServeOptions, toml="serve")`.
         run: does the work and returns the exit code; a UsageError becomes one line and exit code 2.
         selects_backend: takes `--storage-backend` and the flags of the selected backend.
+        words: what may be typed besides flags, as `--help` shows it; empty for a command that takes flags only.
     """
 
     name: str
@@ -70,3 +73,4 @@ class Command:
     configure: Callable[[Flags], None]
     run: Callable[[Parsed], int]
     selects_backend: bool = False
+    words: str = ""
