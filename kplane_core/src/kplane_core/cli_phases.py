@@ -255,14 +255,16 @@ def _second_phase(table: CommandTable, command: Command, flags: Flags, plugins: 
             if name != backend.name
         }
     plugins.add_flags(flags)
-    arguments = Arguments(f"kplane {command.name}", command.summary, flags.sections, foreign=foreign)
+    arguments = Arguments(
+        f"kplane {command.name}", command.summary, flags.sections, foreign=foreign, words=command.words
+    )
     given = arguments.parse(phase.argv)
     elsewhere = {*plugins.backend_names(), *plugins.installed_names(), *table.names()}
     phase.config.check(flags.sections, elsewhere, [field.name for field in attrs.fields(BackendOptions)])
     values = Values(flags.sections, given, phase.environ, phase.config, backend.name if backend else None)
     values.check()
     # Its own flags may have broken the selected plugin.
-    return Parsed(values, plugins, plugins.select(backend.name) if backend else None)
+    return Parsed(values, plugins, plugins.select(backend.name) if backend else None, arguments.words)
 
 
 def _command_help(table: CommandTable, command: Command, flags: Flags, plugins: Plugins) -> str:
@@ -281,7 +283,9 @@ def _command_help(table: CommandTable, command: Command, flags: Flags, plugins: 
         notes.append(str(error))
     notes += [f"{one.name}: {one.error}" for one in plugins.problems]
     listed = ["", "not shown:", *(f"  {note}" for note in notes)] if notes else []
-    return Arguments(f"kplane {command.name}", command.summary, flags.sections, notes=listed).help()
+    return Arguments(
+        f"kplane {command.name}", command.summary, flags.sections, notes=listed, words=command.words
+    ).help()
 
 
 def _warn(message: str) -> None:
