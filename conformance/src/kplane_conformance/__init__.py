@@ -1,0 +1,1 @@
+"""The conformance suite that holds every kplane backend to one storage contract."""

@@ -1,18 +1,18 @@
 """What is known of a backend before its first case: its declaration, its waivers, and who provides it."""
 
-import datetime
+import datetime as dt
 import importlib.resources
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
-from kplane_core.plugins.capabilities import Capability, Support
-from kplane_core.plugins.discovery import discover
 
 from kplane_conformance.case import Inventory, Leaf, load
 from kplane_conformance.harness import HarnessError, InstalledHarness
 from kplane_conformance.session import Outcome, Result, Session, applies, unfit
+from kplane_core.plugins.capabilities import Capability, Support
+from kplane_core.plugins.discovery import discover
 
 WAIVERS_FILE: Final = "conformance.toml"
 
@@ -31,7 +31,7 @@ class Waiver:
     case: str
     reason: str
     issue: str
-    expires: datetime.date
+    expires: dt.date
 
 
 @attrs.frozen
@@ -48,7 +48,7 @@ class Subject:
     installed: InstalledHarness
     capabilities: Mapping[Capability, Support]
     waivers: Mapping[str, Waiver]
-    today: datetime.date = attrs.field(factory=lambda: datetime.datetime.now(datetime.UTC).date())
+    today: dt.date = attrs.field(factory=lambda: dt.datetime.now(dt.UTC).date())
 
     def session(self, seed: int = 0) -> Session:
         """Return a session that is not started yet.
@@ -123,7 +123,7 @@ def read_waiver(entry: Mapping[str, Any]) -> Waiver:
     Raises:
         ValueError: a key is missing, unknown, empty or of the wrong type.
     """
-    wanted = {"case": str, "reason": str, "issue": str, "expires": datetime.date}
+    wanted = {"case": str, "reason": str, "issue": str, "expires": dt.date}
     if set(entry) != set(wanted):
         raise ValueError(f"a [[waiver]] has the keys {', '.join(wanted)}, not {', '.join(sorted(entry))}")
     for key, kind in wanted.items():

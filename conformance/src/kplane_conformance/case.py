@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 import attrs
-from kplane_core.plugins.capabilities import Capability
 
 from kplane_conformance.upstream import UPSTREAM
+from kplane_core.plugins.capabilities import Capability
 
 __all__ = [
     "INVENTORY",

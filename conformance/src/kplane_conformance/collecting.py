@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import attrs
 import pytest
-from kplane_core.errors import KplaneError, UsageError
 
 from kplane_conformance.backend import Subject, subject
 from kplane_conformance.case import Leaf, load
 from kplane_conformance.harness import HarnessError, InstalledHarness, choose
 from kplane_conformance.plugin import RUNNER
 from kplane_conformance.session import Outcome, Result, Session
+from kplane_core.errors import KplaneError, UsageError
 
 
 def choose_or_refuse(names: Sequence[str]) -> Sequence[InstalledHarness]:
@@ -74,7 +74,7 @@ class BackendCollector(pytest.Collector):
         leaves = [leaf for leaf in load().leaves() if self.subject.applies(leaf)]
         wanted = set(self.config.getoption("--kplane-case"))
         if unknown := wanted - {leaf.id for leaf in leaves} - {leaf.case.name for leaf in leaves}:
-            raise self.CollectError(f"no case is called {sorted(unknown)[0]!r} for backend {self.name}")
+            raise self.CollectError(f"no case is called {min(unknown)!r} for backend {self.name}")
         for leaf in leaves:
             if not wanted or leaf.id in wanted or leaf.case.name in wanted:
                 yield CaseItem.from_parent(self, name=leaf.id, leaf=leaf)
@@ -112,7 +112,7 @@ class BackendCollector(pytest.Collector):
             self._runner().run(session.stop())
 
 
-class CaseFailed(Exception):  # noqa: N818 - the outcome of a case, not an error of this program
+class CaseFailed(Exception):
     """A case ended badly; carries what came of it."""
 
     def __init__(self, result: Result) -> None:
@@ -167,7 +167,7 @@ class CaseItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """Return where the case is written."""
-        code = self.leaf.case.function.__code__  # type: ignore[attr-defined]  # a case is a plain async function
+        code = self.leaf.case.function.__code__
         return Path(code.co_filename), code.co_firstlineno - 1, self.leaf.id
 
 
@@ -186,7 +186,7 @@ def explain(leaf: Leaf, backend: str, result: Result, seed: int) -> str:
         lines.append(f"row:      {_row(leaf.row)}")
     lines += ["", f"{_HEADLINE[result.outcome]}: {result.reason}", ""]
     if result.error is not None and result.outcome is Outcome.FAILED:
-        lines += [_where(result.error), ""]
+        lines.append(_where(result.error))
     lines.append(
         f"run only this: pytest --pyargs kplane_conformance --kplane-backend={backend} --kplane-case='{leaf.id}'"
     )
@@ -209,12 +209,11 @@ def _row(row: Any) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """Return the traceback from the case downwards: what runs the case is of no interest."""
+    """Return the places from the case downwards, which is all that its author can change."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [number for number, frame in enumerate(frames) if Path(frame.filename).parent.name == "cases"]
-    kept = frames[own[0] :] if own else frames
+    text = "".join(traceback.format_list(frames[own[0] :])) if own else ""
     chained = error.__cause__ or error.__context__
-    text = "".join(traceback.format_list(kept)) + f"{type(error).__name__}: {error}"
     if chained is not None and not error.__suppress_context__:
-        text += f"\nbecause of {type(chained).__name__}: {chained}"
+        text += f"because of {type(chained).__name__}: {chained}\n"
     return text

@@ -5,6 +5,11 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from kplane_conformance import transformers
+from kplane_conformance.case import Hook
+from kplane_conformance.counting import CountingEngine
+from kplane_conformance.objects import difference, pod_attributes, show
+from kplane_conformance.transformers import SwitchableTransformer
 from kplane_core.engine.factory import Connection, EngineConnection
 from kplane_core.engine.interface import Conflict, Engine
 from kplane_core.storage.codec import decode_object
@@ -27,12 +32,6 @@ from kplane_core.storage.selection import (
 )
 from kplane_core.storage.transformers import Transformer
 
-from kplane_conformance import transformers
-from kplane_conformance.case import Hook
-from kplane_conformance.counting import CountingEngine
-from kplane_conformance.objects import difference, pod_attributes, show
-from kplane_conformance.transformers import SwitchableTransformer
-
 if TYPE_CHECKING:
     from kplane_conformance.session import Session
 
@@ -42,7 +41,7 @@ EVENT_TIMEOUT: Final = 30.0
 _ABSENT_IS_FINE: Final = GetOptions(ignore_not_found=True)
 
 
-class MissingHook(Exception):  # noqa: N818 - not an error: the case is skipped
+class MissingHook(Exception):
     """The backend's harness does not give a hook that the case needs."""
 
     def __init__(self, hook: Hook, detail: str = "") -> None:
@@ -202,7 +201,7 @@ class Context:
         """Fail with the difference unless two stored objects are the same but for their resourceVersion."""
         self.expect_same(StoredObject(key=got.key, revision=want.revision, raw=got.raw), want, what)
 
-    async def next_event(self, watch: Watch, timeout: float = EVENT_TIMEOUT) -> WatchEvent | None:
+    async def next_event(self, watch: Watch, within: float = EVENT_TIMEOUT) -> WatchEvent | None:
         """Return the next event, None when the watch has ended; fail when nothing comes in time.
 
         The read goes on in the background after a time-out: the event is returned by the next call, never lost.
@@ -211,9 +210,9 @@ class Context:
         task = self._pending.get(id(watch))
         if task is None:
             task = self._pending[id(watch)] = asyncio.ensure_future(_read(watch))
-        done, _ = await asyncio.wait({task}, timeout=timeout)
+        done, _ = await asyncio.wait({task}, timeout=within)
         if not done:
-            raise AssertionError(f"no event within {timeout:g} s")
+            raise AssertionError(f"no event within {within:g} s")
         del self._pending[id(watch)]
         try:
             return task.result()
@@ -221,13 +220,13 @@ class Context:
             return None
 
     async def expect_event(
-        self, watch: Watch, kind: EventType, obj: StoredObject | None = None, timeout: float = EVENT_TIMEOUT
+        self, watch: Watch, kind: EventType, obj: StoredObject | None = None, within: float = EVENT_TIMEOUT
     ) -> WatchEvent:
         """Return the next event, which must be of this kind and, if given, carry exactly this object."""
         try:
-            event = await self.next_event(watch, timeout)
+            event = await self.next_event(watch, within)
         except AssertionError:
-            raise AssertionError(f"expected {kind.value}{_of(obj)}, but nothing came within {timeout:g} s") from None
+            raise AssertionError(f"expected {kind.value}{_of(obj)}, but nothing came within {within:g} s") from None
         if event is None:
             raise AssertionError(f"expected {kind.value}{_of(obj)}, but the watch ended")
         if event.type is not kind:
@@ -369,9 +368,9 @@ class Context:
             _missing(Hook.FAULT)
         return fault
 
-    async def eventually(self, condition: Any, what: str, timeout: float = EVENT_TIMEOUT) -> None:
+    async def eventually(self, condition: Any, what: str, within: float = EVENT_TIMEOUT) -> None:
         """Wait until a condition (sync or async) holds; fail with `what` when it does not in time."""
-        deadline = asyncio.get_running_loop().time() + timeout
+        deadline = asyncio.get_running_loop().time() + within
         while True:
             holds = condition()
             if inspect.isawaitable(holds):
@@ -379,7 +378,7 @@ class Context:
             if holds:
                 return
             if asyncio.get_running_loop().time() > deadline:
-                raise AssertionError(f"not within {timeout:g} s: {what}")
+                raise AssertionError(f"not within {within:g} s: {what}")
             await asyncio.sleep(0.01)
 
     async def aclose(self) -> None:

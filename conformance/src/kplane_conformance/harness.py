@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 import importlib_metadata
+
 from kplane_core.errors import UsageError
 
 if TYPE_CHECKING:
     from kplane_core.engine.factory import Connection
 
 GROUP: Final = "kplane.conformance"
+_MEMBERS: Final = ("name", "silence", "start", "stop", "connect")
 
 
 class Harness(Protocol):
@@ -75,6 +77,11 @@ class InstalledHarness:
     package: str
     factory: Callable[[], Harness]
 
+    @property
+    def title(self) -> str:
+        """The harness in words, with its distribution and version."""
+        return f"the conformance harness {self.name!r} of {self.distribution} {self.version}"
+
     def make(self) -> Harness:
         """Return a new harness.
 
@@ -84,16 +91,10 @@ class InstalledHarness:
         try:
             harness = self.factory()
         except Exception as error:
-            raise HarnessError(
-                f"the conformance harness {self.name!r} of {self.distribution} {self.version} failed to load: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        if missing := [
-            member for member in ("name", "silence", "start", "stop", "connect") if not hasattr(harness, member)
-        ]:
-            raise HarnessError(
-                f"the conformance harness {self.name!r} of {self.distribution} {self.version} lacks {', '.join(missing)}"
-            )
+            raise HarnessError(f"{self.title} failed to load: {type(error).__name__}: {error}") from error
+        missing = [member for member in _MEMBERS if not hasattr(harness, member)]
+        if missing:
+            raise HarnessError(f"{self.title} lacks {', '.join(missing)}")
         return harness
 
 

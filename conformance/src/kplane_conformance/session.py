@@ -4,18 +4,20 @@ import asyncio
 import itertools
 import time
 import uuid
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
-from kplane_core.engine.factory import Connection, EngineConnection
-from kplane_core.engine.interface import Engine
-from kplane_core.plugins.capabilities import Capability, Support, Unsupported
 
 from kplane_conformance.case import Layer, Leaf
 from kplane_conformance.context import Context, MissingHook
 from kplane_conformance.harness import Harness, HarnessError
+from kplane_core.engine.factory import Connection, EngineConnection
+from kplane_core.engine.interface import Engine
+from kplane_core.plugins.capabilities import Capability, Support, Unsupported
 
 LEAK_GRACE: Final = 2.0
 """Seconds that the tasks of an ended case get to finish."""
@@ -203,9 +205,12 @@ class Session:
         try:
             done, _ = await asyncio.wait({running}, timeout=leaf.case.timeout)
             if not done:
+                where = _position(running)
                 running.cancel()
                 await asyncio.wait({running})
-                raise TimeoutError(f"the case hung: it did not end within {leaf.case.timeout:g} s")
+                raise TimeoutError(
+                    f"the case hung: it did not end within {leaf.case.timeout:g} s; it waited in {where}"
+                )
             if running.cancelled():
                 raise AssertionError("the case was cancelled from within")
             running.result()
@@ -214,10 +219,14 @@ class Session:
             await ctx.aclose()
         mine = getattr(self.harness, "shared_task", lambda _task: False)
         if left := await _leaked(before, mine):
-            raise LeakedTasks(f"tasks outlived the case's stores and watches: {_names(left)}")
+            names = _names(left)
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left)
+            raise LeakedTasks(f"tasks outlived the case's stores and watches: {names}")
 
 
-async def _leaked(before: Set[asyncio.Task[Any]], shared: Any) -> list[asyncio.Task[Any]]:
+async def _leaked(before: AbstractSet[asyncio.Task[Any]], shared: Any) -> list[asyncio.Task[Any]]:
     """Return the tasks that are new and do not end by themselves."""
 
     def left() -> list[asyncio.Task[Any]]:
@@ -225,10 +234,20 @@ async def _leaked(before: Set[asyncio.Task[Any]], shared: Any) -> list[asyncio.T
         return [task for task in asyncio.all_tasks() if task not in before and task is not mine and not shared(task)]
 
     deadline = time.monotonic() + LEAK_GRACE
-    while (found := left()) and time.monotonic() < deadline:
+    while (found := left()) and time.monotonic() < deadline:  # noqa: ASYNC110 - tasks tell nobody that they end
         await asyncio.sleep(0.001)
     return found
 
 
 def _names(tasks: list[asyncio.Task[Any]]) -> str:
     return ", ".join(f"{task.get_name()} ({task.get_coro()!r})" for task in tasks[:5])
+
+
+def _position(task: asyncio.Task[Any]) -> str:
+    """Return the lines in which a task waits, outermost first."""
+    places = []
+    waiting: Any = task.get_coro()
+    while (frame := getattr(waiting, "cr_frame", None)) is not None:
+        places.append(f"{frame.f_code.co_name} (line {frame.f_lineno} of {Path(frame.f_code.co_filename).name})")
+        waiting = waiting.cr_await
+    return " > ".join(places) or "no place known"

@@ -36,9 +36,7 @@ def summarize(terminal: pytest.TerminalReporter, certificates: Sequence[Certific
 def describe(certificate: Certificate) -> Sequence[str]:
     """Return the summary of one certificate, its verdict first."""
     lines = [
-        f"{certificate.backend}: {certificate.verdict.value}"
-        f"   ({certificate.distribution} {certificate.version}, suite {certificate.suite['version']}, "
-        f"inventory {certificate.suite['digest']} of {certificate.suite['size']} cases, seed {certificate.seed})",
+        f"{certificate.backend}: {certificate.verdict.value}   ({_origin(certificate)})",
         f"  numbered after {certificate.suite['upstream']}",
         _counted("upstream functions", certificate.functions()),
         _counted("upstream leaf cases", certificate.leaves()),
@@ -50,6 +48,13 @@ def describe(certificate: Certificate) -> Sequence[str]:
         lines.append(f"  not run: {len(certificate.missing)} cases, so the verdict can only be incomplete")
     lines += _failures(certificate)
     return lines
+
+
+def _origin(certificate: Certificate) -> str:
+    return (
+        f"{certificate.distribution} {certificate.version}, suite {certificate.suite['version']}, "
+        f"inventory {certificate.suite['digest']} of {certificate.suite['size']} cases, seed {certificate.seed}"
+    )
 
 
 def _counted(what: str, count: Count) -> str:

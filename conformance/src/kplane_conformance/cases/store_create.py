@@ -1,13 +1,13 @@
 """Create: the upstream functions on creating objects."""
 
 import attrs
-from kplane_core.errors import KeyExists, KeyNotFound, RVSetOnCreate
-from kplane_core.storage.interface import EventType
 
 from kplane_conformance.case import Capability, Hook, case
 from kplane_conformance.context import Context
 from kplane_conformance.expect import raises
 from kplane_conformance.objects import pod
+from kplane_core.errors import KeyExists, KeyNotFound, RVSetOnCreate
+from kplane_core.storage.interface import EventType
 
 
 @attrs.frozen
