@@ -1,0 +1,222 @@
+"""OpenAPI v3: the index and one document per group and version.
+
+The documents are minimal. kubectl reads from them whether a kind takes `fieldValidation` and which patches it
+understands, and refuses to apply or create without them. Custom kinds bring their schemas along, for `kubectl
+explain`; a schema is encoded once for all clusters that share the definition.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from kplane_apiserver.catalog import Catalog
+from kplane_apiserver.etags import tagged
+from kplane_apiserver.http import Response
+from kplane_apiserver.kinds import CustomKind, Kind, builtin_kinds
+
+_ENCODE = msgspec.json.Encoder().encode
+_INFO = _ENCODE({"title": "Kubernetes", "version": "v1"})
+_KEEP = (b"cache-control", b"public, immutable, max-age=31536000")
+_REVALIDATE = (b"cache-control", b"no-cache, private")
+
+_PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
+_STRATEGIC = "application/strategic-merge-patch+json"
+_BODIES = ("application/json", "application/yaml")
+
+# Verb, method, and the action that the operation is marked with.
+_COLLECTION = (("list", "get", "list"), ("create", "post", "post"), ("deletecollection", "delete", "deletecollection"))
+_ITEM = (("get", "get", "get"), ("update", "put", "put"), ("patch", "patch", "patch"), ("delete", "delete", "delete"))
+_OK = {"200": {"description": "OK"}}
+
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "object", "additionalProperties": _TEXT}
+_OBJECT_META = {
+    "description": "What every object has: its name, its identity and its labels.",
+    "type": "object",
+    "properties": {
+        "name": {"description": "The name, unique within the namespace or cluster.", **_TEXT},
+        "generateName": {"description": "A prefix from which the server makes a unique name.", **_TEXT},
+        "namespace": {"description": "The namespace; empty for what lives in none.", **_TEXT},
+        "labels": {"description": "Names and values to select by.", **_TEXTS},
+        "annotations": {"description": "Names and values for tools.", **_TEXTS},
+        "uid": {"description": "Tells it from every other object there was.", **_TEXT},
+        "resourceVersion": {"description": "Changes with every change of the object.", **_TEXT},
+        "generation": {"description": "Counts the changes of what is wanted.", "type": "integer", "format": "int64"},
+        "creationTimestamp": {"description": "When it was created.", "format": "date-time", **_TEXT},
+        "deletionTimestamp": {"description": "When its deletion was asked for.", "format": "date-time", **_TEXT},
+        "deletionGracePeriodSeconds": {"type": "integer", "format": "int64"},
+        "finalizers": {"description": "Who has to agree before it goes.", "type": "array", "items": _TEXT},
+        "ownerReferences": {
+            "description": "The objects it goes with.",
+            "type": "array",
+            "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+        "managedFields": {
+            "description": "Who set which fields.",
+            "type": "array",
+            "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+    },
+}
+_API_VERSION = {"description": "The group and version that the object is written in.", **_TEXT}
+_KIND = {"description": "The kind of the object.", **_TEXT}
+_METADATA = {"description": "Standard metadata.", "allOf": [{"$ref": f"#/components/schemas/{_META}"}]}
+
+_schemas: WeakKeyDictionary[CustomKind, bytes] = WeakKeyDictionary()
+
+
+def respond(
+    catalog: Catalog, cluster: str, path: tuple[str, ...], query_hash: str = "", if_none_match: bytes = b""
+) -> Response | None:
+    """Answer a request for OpenAPI v3.
+
+    Args:
+        catalog: knows what the cluster serves.
+        cluster: whose documents are asked for.
+        path: the segments below the cluster's prefix, for example `("openapi", "v3", "apis", "apps", "v1")`.
+        query_hash: the query's `hash`; a client that names the right one may keep the answer for ever.
+        if_none_match: the request's header.
+
+    Returns:
+        The answer; None when the path is none of OpenAPI v3's, or names what the cluster does not serve. OpenAPI v2
+        is not served: every kubectl since 1.29 reads v3.
+    """
+    match path:
+        case ("openapi", "v3"):
+            return _index(catalog, cluster, if_none_match)
+        case ("openapi", "v3", "api", version):
+            group = ""
+        case ("openapi", "v3", "apis", group, version) if group:
+            pass
+        case _:
+            return None
+    builtin = _builtin_documents(root=catalog.is_root(cluster)).get((group, version))
+    custom = _custom_of(catalog, cluster, group, version)
+    if custom:
+        etag = _hash(catalog.view(cluster).fingerprint, group, version)
+        body = _document((*_builtin_of(catalog, cluster, group, version), *custom))
+    elif builtin:
+        body, etag = builtin
+    else:
+        return None
+    return tagged(body, etag, if_none_match, headers=(_KEEP if query_hash == etag else _REVALIDATE,))
+
+
+def _index(catalog: Catalog, cluster: str, if_none_match: bytes) -> Response:
+    view = catalog.view(cluster)
+    root = catalog.is_root(cluster)
+    memo = ("openapi", root)
+    body: bytes | None = view.memo.get(memo)
+    if body is None:
+        hashes = {key: etag for key, (_, etag) in _builtin_documents(root=root).items()}
+        hashes |= {(kind.group, kind.version): _hash(view.fingerprint, kind.group, kind.version) for kind in view.kinds}
+        body = view.memo[memo] = _ENCODE({"paths": dict(_index_entry(*entry) for entry in hashes.items())})
+    etag = _hash(body.decode())
+    return tagged(body, etag, if_none_match, headers=(_REVALIDATE,))
+
+
+def _index_entry(group_version: tuple[str, str], etag: str) -> tuple[str, dict[str, str]]:
+    group, version = group_version
+    path = f"apis/{group}/{version}" if group else f"api/{version}"
+    return path, {"serverRelativeURL": f"/openapi/v3/{path}?hash={etag}"}
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.blake2b("/".join(parts).encode(), digest_size=16).hexdigest()
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _builtin_documents(*, root: bool) -> dict[tuple[str, str], tuple[bytes, str]]:
+    grouped: dict[tuple[str, str], list[Kind]] = {}
+    for kind in builtin_kinds().values():
+        if root or not kind.root_only:
+            grouped.setdefault((kind.group, kind.version), []).append(kind)
+    documents = {key: _document(kinds) for key, kinds in grouped.items()}
+    return {key: (body, _hash(body.decode())) for key, body in documents.items()}
+
+
+def _builtin_of(catalog: Catalog, cluster: str, group: str, version: str) -> Iterator[Kind]:
+    return (kind for kind in catalog.builtin(cluster) if kind.group == group and kind.version == version)
+
+
+def _custom_of(catalog: Catalog, cluster: str, group: str, version: str) -> Sequence[Kind]:
+    return [kind for kind in catalog.view(cluster).kinds if kind.group == group and kind.version == version]
+
+
+def _document(kinds: Iterable[Kind]) -> bytes:
+    paths: dict[str, Any] = {}
+    schemas: list[bytes] = []
+    for kind in kinds:
+        paths.update(_paths(kind))
+        if kind.custom is not None:
+            schemas.append(b"%s:%s" % (_ENCODE(_schema_name(kind)), _schema(kind, kind.custom)))
+    if schemas:
+        schemas.append(b"%s:%s" % (_ENCODE(_META), _ENCODE(_OBJECT_META)))
+    parts = (_INFO, _ENCODE(paths), b",".join(schemas))
+    return b'{"openapi":"3.0.0","info":%s,"paths":%s,"components":{"schemas":{%s}}}' % parts
+
+
+def _paths(kind: Kind) -> Iterator[tuple[str, Any]]:
+    base = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    collection = f"{base}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{base}/{kind.plural}"
+    parameters = [_path_parameter("namespace")] if kind.namespaced else []
+    for path, operations, given in (
+        (collection, _COLLECTION, parameters),
+        (f"{collection}/{{name}}", _ITEM, [*parameters, _path_parameter("name")]),
+    ):
+        offered = {method: _operation(kind, action) for verb, method, action in operations if verb in kind.verbs}
+        if offered:
+            yield path, {**offered, "parameters": given} if given else offered
+
+
+def _patches(kind: Kind) -> tuple[str, ...]:
+    # kubectl sends a strategic merge patch to whatever lists it; a custom kind answers that with 415.
+    return _PATCHES if kind.custom is not None else (*_PATCHES, _STRATEGIC)
+
+
+def _operation(kind: Kind, action: str) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "responses": _OK,
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": _group_version_kind(kind),
+    }
+    if action in ("post", "put", "patch"):
+        bodies = _patches(kind) if action == "patch" else _BODIES
+        operation["requestBody"] = {"content": {media_type: {} for media_type in bodies}}
+        names = ["dryRun", "fieldManager", "fieldValidation"]
+        operation["parameters"] = [{"name": name, "in": "query", "schema": _TEXT} for name in names]
+    return operation
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": _TEXT}
+
+
+def _group_version_kind(kind: Kind) -> dict[str, str]:
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}
+
+
+# --- schemas of custom kinds ------------------------------------------------------------------------------------------
+
+
+def _schema_name(kind: Kind) -> str:
+    return ".".join((*reversed(kind.group.split(".")), kind.version, kind.kind))
+
+
+def _schema(kind: Kind, custom: CustomKind) -> bytes:
+    known = _schemas.get(custom)
+    if known is None:
+        schema = custom.schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        properties = {**(schema.get("properties") or {})}
+        properties |= {"apiVersion": _API_VERSION, "kind": _KIND, "metadata": _METADATA}
+        whole = {**schema, "properties": properties, "x-kubernetes-group-version-kind": [_group_version_kind(kind)]}
+        known = _schemas[custom] = _ENCODE(whole)
+    return known
