@@ -112,7 +112,11 @@ def installed(group: str) -> Sequence["EntryPoint"]:
     # Imported here: it is the dearest import of all, and `kplane --version` needs no plugin.
     from importlib_metadata import entry_points  # noqa: PLC0415
 
-    return sorted(entry_points(group=group), key=lambda found: (found.name, *provided_by(found)))
+    return sorted(entry_points(group=group), key=_order)
+
+
+def _order(entry_point: "EntryPoint") -> tuple[str, ...]:
+    return (entry_point.name, *provided_by(entry_point))
 
 
 def provided_by(entry_point: "EntryPoint") -> tuple[str, str]:
@@ -141,7 +145,7 @@ class Plugins:
         self._backends = Backends()
         self.strict = strict
         self._found: list[tuple[Loaded, EntryPoint]] = [
-            (Loaded(found.name, found.group, *provided_by(found)), found) for found in entry_points
+            (Loaded(found.name, found.group, *provided_by(found)), found) for found in sorted(entry_points, key=_order)
         ]
         self.unknown_blocked = self._block(set(blocked))
         self._reject_duplicates()

@@ -12,6 +12,7 @@ T = TypeVar("T")
 INT64_MAX = 9223372036854775807
 _LONGEST_SHOWN = 60
 _LONGEST_DURATION = 10 * 365 * 24 * 3600.0
+_ROUNDING = 1e-9
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|us|h|m|s|d)")
@@ -42,8 +43,8 @@ def hide_user_info(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return `text` fit for a one-line message: quoted, shortened, without the credentials of a URL."""
-    safe = hide_user_info(text)
+    """Return `text` fit for a one-line message: quoted, shortened, without credentials before an `@`."""
+    safe = hide_user_info(text) if "://" in text else re.sub(r"^.*@", "***@", text, flags=re.DOTALL)
     return repr(safe if len(safe) <= _LONGEST_SHOWN else f"{safe[:_LONGEST_SHOWN]}…")
 
 
@@ -139,10 +140,10 @@ def show_duration(seconds: float) -> str:
     """Return the shortest way to write a duration, for example `5m` or `250ms`."""
     if seconds <= 0:
         return "0"
-    for unit in ("d", "h", "m", "s", "ms"):
+    for unit in ("d", "h", "m", "s", "ms", "us"):
         amount = seconds / _DURATION_UNITS[unit]
-        if amount >= 1 and amount == int(amount):
-            return f"{int(amount)}{unit}"
+        if round(amount) >= 1 and abs(amount - round(amount)) < _ROUNDING:
+            return f"{round(amount)}{unit}"
     return f"{seconds:g}s"
 
 
@@ -199,6 +200,9 @@ def _url(value: str) -> str:
         raise ValueError(f"not a URL, its host or port cannot be read: {quoted(value)}") from None
     if not host or port == 0 or re.search(r"\s", stripped):
         raise ValueError(f"not a URL, its host or port cannot be read: {quoted(value)}")
+    if "@" in parts.path + parts.query + parts.fragment:
+        # A password with /, ? or # in it moves the end of the host: what follows would be read as something else.
+        raise ValueError(f"has an @ after its host, percent-encode special characters of a password: {quoted(value)}")
     return stripped
 
 
