@@ -17,12 +17,13 @@ _DECODER = msgspec.json.Decoder(dict[str, Any])
 _HEAD_KEYS = ("apiVersion", "kind")
 _NOT_STORED = ("resourceVersion", "selfLink")
 _METADATA = b'"metadata":{'
-_CANONICAL_HEAD = re.compile(rb'\{(?:"apiVersion":"[^"\\]*",)?(?:"kind":"[^"\\]*",)?"metadata":\{').match
+# What follows the opening brace matters: a splice before anything else than a name or the closing brace is no JSON.
+_CANONICAL_HEAD = re.compile(rb'\{(?:"apiVersion":"[^"\\]*",)?(?:"kind":"[^"\\]*",)?"metadata":\{["}]').match
 
 
 class _MetadataProbe(msgspec.Struct):
-    resource_version: Any = msgspec.field(default=None, name="resourceVersion")
-    self_link: Any = msgspec.field(default=None, name="selfLink")
+    resource_version: Any = msgspec.field(default=msgspec.UNSET, name="resourceVersion")
+    self_link: Any = msgspec.field(default=msgspec.UNSET, name="selfLink")
 
 
 class _Probe(msgspec.Struct):
@@ -39,17 +40,21 @@ def encode_object(document: dict[str, Any]) -> bytes:
         document: the object; left as it is. Missing metadata is added empty.
 
     Raises:
-        DecodeError: it holds something that JSON cannot.
+        DecodeError: it holds something that JSON cannot, or metadata that is no object.
     """
-    metadata = document.get("metadata") or {}
+    metadata = document.get("metadata")
+    if metadata is None:
+        metadata = {}
+    elif not isinstance(metadata, dict):
+        raise DecodeError("the object's metadata is not a JSON object")
+    # Only text may stand before the metadata: the splice point is found by its look.
+    head = {key: value for key in _HEAD_KEYS if (value := document.get(key)) and isinstance(value, str)}
     try:
         if "resourceVersion" in metadata or "selfLink" in metadata:
             metadata = {key: value for key, value in metadata.items() if key not in _NOT_STORED}
-        parts = [b'"%s":%s' % (key.encode(), _ENCODER.encode(document[key])) for key in _HEAD_KEYS if document.get(key)]
+        parts = [b'"%s":%s' % (key.encode(), _ENCODER.encode(value)) for key, value in head.items()]
         parts.append(b'"metadata":' + _ENCODER.encode(metadata))
-        rest = {
-            key: value for key, value in document.items() if key != "metadata" and (key not in _HEAD_KEYS or not value)
-        }
+        rest = {key: value for key, value in document.items() if key != "metadata" and key not in head}
         if rest:
             parts.append(_ENCODER.encode(rest)[1:-1])
     except (TypeError, ValueError, AttributeError, msgspec.MsgspecError, RecursionError) as error:
@@ -80,9 +85,11 @@ def canonical(raw: bytes) -> bytes:
     if _CANONICAL_HEAD(raw):
         try:
             metadata = _PROBE.decode(raw).metadata
+            if not raw.isascii():
+                raw.decode()  # the probe passes over text without looking at its encoding
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise DecodeError(f"stored data is not a JSON object: {error}") from error
-        if metadata.resource_version is None and metadata.self_link is None:
+        if metadata.resource_version is msgspec.UNSET and metadata.self_link is msgspec.UNSET:
             return raw
     return encode_object(decode_object(raw))
 
