@@ -3,6 +3,7 @@
 from kplane_core.errors import InvalidError, StatusCause
 
 _INT64_MAX = 9223372036854775807
+_INT64_DIGITS = 19
 
 
 def parse_resource_version(text: str) -> int:
@@ -16,8 +17,9 @@ def parse_resource_version(text: str) -> int:
     """
     if not text:
         return 0
-    # str.isdecimal alone would let other scripts' digits through.
-    if text.isascii() and text.isdecimal() and (value := int(text)) <= _INT64_MAX:
+    # str.isdecimal alone would let other scripts' digits through, and int refuses thousands of them with its own error.
+    digits = text.lstrip("0") or "0"
+    if text.isascii() and text.isdecimal() and len(digits) <= _INT64_DIGITS and (value := int(digits)) <= _INT64_MAX:
         return value
     raise InvalidError(
         [StatusCause("FieldValueInvalid", f'Invalid value: "{text}": must be a number', "resourceVersion")]
