@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from typing import Annotated
 
 import attrs
 import msgspec
@@ -14,7 +15,7 @@ _ENCODING = "meta.k8s.io/v1"
 
 class _Token(msgspec.Struct):
     v: str = ""
-    rv: int = 0
+    rv: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] = 0
     start: str = ""
 
 
@@ -52,7 +53,7 @@ def decode_continue(token: str, prefix: str) -> tuple[str, int]:
     try:
         decoded = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         parsed = _DECODER.decode(decoded)
-    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
+    except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError) as error:
         raise _invalid("continue key is not valid") from error
     if parsed.v != _ENCODING:
         raise _invalid("server does not recognize this encoded version")
