@@ -40,7 +40,7 @@ def attribute_func(fields: Mapping[str, str] | None = None, *, namespaced: bool 
     for name in ("metadata.labels", "metadata.name", "metadata.namespace", *extra):
         _grow(tree, name.split("."))
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_struct_for("Attributes", tree))
-    paths = [(name, name.split("."), default) for name, default in extra.items()]
+    paths = [(name, [_python_name(segment) for segment in name.split(".")], default) for name, default in extra.items()]
 
     def extract(raw: bytes) -> Attributes:
         try:
@@ -48,6 +48,8 @@ def attribute_func(fields: Mapping[str, str] | None = None, *, namespaced: bool 
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise DecodeError(f"the object's attributes cannot be read: {error}") from error
         metadata = found.metadata
+        if metadata is None:
+            raise DecodeError("the object's attributes cannot be read: it has no metadata")
         values = {"metadata.name": metadata.name or ""}
         if namespaced:
             values["metadata.namespace"] = metadata.namespace or ""
@@ -66,6 +68,7 @@ def _grow(tree: dict[str, Any], path: list[str]) -> None:
 
 def _struct_for(name: str, tree: Mapping[str, Any]) -> type[msgspec.Struct]:
     fields: list[tuple[str, Any, Any]] = []
+    rename: dict[str, str] = {}
     for index, (key, below) in enumerate(tree.items()):
         kind: Any = Any
         if below:
@@ -74,8 +77,14 @@ def _struct_for(name: str, tree: Mapping[str, Any]) -> type[msgspec.Struct]:
             kind = dict[str, str] | None
         elif key in {"name", "namespace"} and name == "Attributes0":
             kind = str | None
-        fields.append((key, kind, None))
-    return msgspec.defstruct(name, fields)
+        fields.append((_python_name(key), kind, None))
+        rename[_python_name(key)] = key
+    return msgspec.defstruct(name, fields, rename=rename)
+
+
+def _python_name(segment: str) -> str:
+    """Return an attribute name for a part of a field's path, which need not be a Python name."""
+    return segment if segment.isidentifier() else "_" + segment.encode().hex()
 
 
 def _field_text(found: Any, path: list[str], default: str) -> str:
@@ -117,11 +126,18 @@ class LabelRequirement(NamedTuple):
                 return self._compares(value)
 
     def _compares(self, value: str | None) -> bool:
-        try:
-            left, right = int(value or ""), int(next(iter(self.values)))
-        except ValueError:
+        left, right = _int64(value or ""), _int64(next(iter(self.values)))
+        if left is None or right is None:
             return False
         return left > right if self.operator == "gt" else left < right
+
+
+def _int64(text: str) -> int | None:
+    """Return the number that `text` writes, read as Go reads an int64; None when it is none."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 class LabelSelector(NamedTuple):
@@ -135,7 +151,9 @@ class LabelSelector(NamedTuple):
 
 
 _LABEL_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
+_DNS_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_LABEL_KEY = re.compile(rf"(?:(?=[^/]{{1,253}}/){_DNS_LABEL}(?:\.{_DNS_LABEL})*/)?{_LABEL_NAME}")
+_INTEGER = re.compile(r"[+-]?0{0,63}[0-9]{1,19}")
 _LABEL_VALUE = re.compile(rf"(?:{_LABEL_NAME})?")
 _SET_TERM = re.compile(r"(?P<key>[^\s!=<>,()]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _COMPARE_TERM = re.compile(r"(?P<key>[^\s!=<>,()]+)\s*(?P<operator>==|!=|=|>|<)\s*(?P<value>[^\s!=<>,()]*)")
@@ -175,7 +193,7 @@ def _label_term(text: str, rest: str) -> tuple[LabelRequirement, int]:
     if not _LABEL_KEY.fullmatch(requirement.key):
         raise BadRequest(f"unable to parse requirement: {requirement.key!r} is not a label key")
     for value in requirement.values:
-        if requirement.operator in {"gt", "lt"} and not re.fullmatch(r"-?\d+", value):
+        if requirement.operator in {"gt", "lt"} and _int64(value) is None:
             raise BadRequest(
                 f"unable to parse requirement: for '>' and '<' the value must be an integer, not {value!r}"
             )
@@ -212,7 +230,7 @@ class FieldSelector(NamedTuple):
         return None
 
 
-_FIELD_TERMS = re.compile(r"(?:[^\\,]|\\.)+")
+_FIELD_TERMS = re.compile(r"(?:[^\\,]|\\.|\\$)+", re.DOTALL)
 _FIELD_TERM = re.compile(r"(?P<field>[^=!\\]+)(?P<operator>==|!=|=)(?P<value>(?:[^\\=,]|\\.)*)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
