@@ -8,9 +8,9 @@ from typing import Protocol
 
 import attrs
 
-from kplane_core.engine.interface import Compacted, Engine, EngineUnreachable, FutureRevision
+from kplane_core.engine.interface import Compacted, Engine, EngineUnreachable
 from kplane_core.engine.store import EngineStore
-from kplane_core.errors import Unreachable
+from kplane_core.errors import KplaneError, Unreachable
 from kplane_core.storage.interface import Store
 from kplane_core.storage.resource import Resource
 
@@ -70,19 +70,36 @@ class Probe:
         self._fresh = fresh
         self._answer: asyncio.Task[None] | None = None
         self._asked_at = 0.0
+        self._closed = False
 
     async def __call__(self) -> None:
         """Return when the last check was good.
 
         Raises:
-            Unreachable: it failed, or took too long.
+            Unreachable: it failed, took too long, or the server is shutting down.
         """
+        if self._closed:
+            raise self._shutting_down()
         now = asyncio.get_running_loop().time()
         if self._answer is None or (self._answer.done() and now - self._asked_at >= self._fresh):
             self._asked_at = now
             self._answer = asyncio.create_task(self._run(), name="kplane-probe")
         # One caller going away must not cancel the check of the others.
-        await asyncio.shield(self._answer)
+        try:
+            await asyncio.shield(self._answer)
+        except asyncio.CancelledError:
+            if self._cut_off():
+                raise self._shutting_down() from None
+            raise
+
+    def _cut_off(self) -> bool:
+        """Whether a CancelledError comes from `aclose`, and not from somebody who cancels the calling task."""
+        task = asyncio.current_task()
+        return self._closed and (task is None or not task.cancelling())
+
+    @staticmethod
+    def _shutting_down() -> Unreachable:
+        return Unreachable("", "the server is shutting down")
 
     async def _run(self) -> None:
         try:
@@ -94,11 +111,12 @@ class Probe:
             raise Unreachable("", str(error)) from error
 
     async def aclose(self) -> None:
-        """Cancel a running check."""
-        if self._answer is not None:
+        """Cancel a running check; whoever waits for it, or asks later, gets Unreachable."""
+        self._closed = True
+        if self._answer is not None and not self._answer.done():
             self._answer.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Unreachable):
-                await self._answer
+            # Its outcome is for those who asked; `wait` does not raise it here.
+            await asyncio.wait([self._answer])
 
 
 class EngineConnection:
@@ -172,17 +190,20 @@ class EngineConnection:
         while True:
             pause = policy.poll if due is None else min(policy.poll, max(due - loop.time(), 0.0))
             await asyncio.sleep(pause)
+            mine = due is not None and loop.time() >= due
+            if mine:
+                # Before anything can fail: a database that is away must not be asked without a pause.
+                due = loop.time() + policy.interval
             try:
                 await self.observe_compaction()
-                if due is not None and loop.time() >= due:
-                    due = loop.time() + policy.interval
+                if mine:
                     now = await self.engine.revision()
                     if seen > self._compacted:
                         await self.compact(seen)
                     seen = now
             except Compacted:
                 continue  # somebody else was faster
-            except (EngineUnreachable, FutureRevision) as error:
+            except KplaneError as error:
                 _log.warning("compaction failed and will be tried again: %s", error)
 
     async def aclose(self) -> None:
