@@ -81,7 +81,7 @@ class EngineStore:
         """Store a new object; see `Store.create`."""
         full_key = self._full_key(key)
         metadata = obj.get("metadata")
-        if isinstance(metadata, dict) and metadata.get("resourceVersion") not in {None, "", "0"}:
+        if isinstance(metadata, dict) and metadata.get("resourceVersion") not in (None, "", "0"):
             raise RVSetOnCreate
         raw = encode_object(obj)
         value = self._reader.seal(full_key, raw)
