@@ -1,0 +1,197 @@
+"""Removing the content of a namespace, of a CustomResourceDefinition or of a cluster, and then the owner itself."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+from kplane_apiserver.admission import NAMESPACE_FINALIZER, has_finalizers, is_deleting
+from kplane_apiserver.clusters import CLUSTER_KEY, CONTENT_FINALIZER, NAMESPACE_KEY
+from kplane_apiserver.kinds import Kind, KindKey, builtin_kinds
+from kplane_apiserver.lifecycle import Owner
+from kplane_apiserver.namespaces import terminating
+from kplane_apiserver.params import RemoveOptions
+from kplane_apiserver.removers import DEFINITION_FINALIZER, Removal
+from kplane_apiserver.services import DEFINITION_KEY, Services
+from kplane_apiserver.stores import Served
+from kplane_apiserver.writers import store_change
+from kplane_core.errors import KeyNotFound
+from kplane_core.storage.interface import ListOptions, ObjectList, ResponseMeta, UpdateResult
+from kplane_core.storage.selection import Predicate
+
+Document = dict[str, Any]
+
+_PAGE = 500
+_REMOVE = RemoveOptions()
+
+
+async def finish(services: Services, owner: Owner) -> bool:
+    """Remove what can be removed of an owner's content, and the owner once nothing is left.
+
+    Returns:
+        Whether the owner is gone.
+
+    Raises:
+        KplaneError: the store failed; what was removed stays removed.
+    """
+    match owner.what:
+        case "namespace":
+            return await _finish_namespace(services, owner)
+        case "definition":
+            return await _finish_definition(services, owner)
+        case "cluster":
+            return await _finish_cluster(services, owner)
+
+
+async def find_unfinished(services: Services) -> None:
+    """Take up the deletions of CustomResourceDefinitions that an earlier process did not finish.
+
+    Those of namespaces and clusters are found by the followers of their stores.
+
+    Raises:
+        KplaneError: the store cannot be listed.
+    """
+    served = _builtin(services, DEFINITION_KEY)
+    async for page in _pages(served, served.layout.kind_root_prefix()):
+        for stored in page.items:
+            if terminating(stored):
+                path = served.layout.relative(stored.key)
+                services.lifecycle.enqueue(Owner("definition", path.cluster, path.name))
+
+
+async def _finish_namespace(services: Services, owner: Owner) -> bool:
+    kinds = (kind for kind in services.catalog.kinds(owner.cluster) if kind.namespaced)
+    left = 0
+    for served in _each_resource(services, kinds):
+        left += await _delete_all(services, served, owner.cluster, owner.name)
+    if left:
+        return False
+
+    def release(document: Document) -> None:
+        spec = document.get("spec") or {}
+        kept = [name for name in spec.get("finalizers") or [] if name != NAMESPACE_FINALIZER]
+        document["spec"] = {**spec, "finalizers": kept} if kept else {}
+
+    return await _let_go(services, _builtin(services, NAMESPACE_KEY), owner.cluster, owner.name, release)
+
+
+async def _finish_definition(services: Services, owner: Owner) -> bool:
+    plural, _, group = owner.name.partition(".")
+    kinds = [
+        kind
+        for kind in services.catalog.kinds(owner.cluster)
+        if kind.custom is not None and kind.plural == plural and kind.group == group
+    ]
+    for served in _each_resource(services, kinds):
+        if await _delete_all(services, served, owner.cluster, ""):
+            return False
+    gone = await _let_go(
+        services, _builtin(services, DEFINITION_KEY), owner.cluster, owner.name, _drop(DEFINITION_FINALIZER)
+    )
+    if gone:
+        # An object that was being written while the others were removed must not outlive its definition.
+        for served in _each_resource(services, kinds):
+            await _remove_all(services, served, owner.cluster)
+        await services.catalog.reconsider(owner.cluster, group, services.now())
+    return gone
+
+
+async def _finish_cluster(services: Services, owner: Owner) -> bool:
+    # The definitions are removed on the way, so what they define has to be known before. Instances go first.
+    kinds = tuple(reversed(services.catalog.kinds(owner.cluster)))
+    resources = [served for served in _each_resource(services, kinds) if served.kind.key != CLUSTER_KEY]
+    while sum([await _remove_all(services, served, owner.cluster) for served in resources]):
+        pass  # a request that was under way may have written meanwhile: look again until a whole round finds nothing
+    return await _let_go(
+        services, _builtin(services, CLUSTER_KEY), services.settings.root_cluster, owner.name, _drop(CONTENT_FINALIZER)
+    )
+
+
+def _builtin(services: Services, key: KindKey) -> Served:
+    return services.stores.serve(builtin_kinds()[key])
+
+
+def _each_resource(services: Services, kinds: Iterable[Kind]) -> list[Served]:
+    """Return one kind per resource: versions share their objects."""
+    first = {kind.group_resource: kind for kind in reversed(list(kinds)) if "delete" in kind.verbs}
+    return [services.stores.serve(kind) for kind in reversed(first.values())]
+
+
+async def _delete_all(services: Services, served: Served, cluster: str, namespace: str) -> int:
+    """Delete objects as a client would; return how many are left, held by finalizers."""
+    left = 0
+    async for page in _pages(served, served.prefix(cluster, namespace)):
+        for stored in page.items:
+            removal = Removal(services, served, cluster, _REMOVE)
+            try:
+                await removal.run(stored.key, served.layout.relative(stored.key).namespace)
+            except KeyNotFound:
+                continue
+            left += removal.held
+    return left
+
+
+async def _remove_all(services: Services, served: Served, cluster: str) -> int:
+    """Remove a cluster's objects whatever holds them; return how many there were."""
+    removed = 0
+    async for page in _pages(served, served.prefix(cluster)):
+        for stored in page.items:
+            try:
+                deleted = await served.store.delete(stored.key, suggestion=stored)
+            except KeyNotFound:
+                continue
+            removed += 1
+            services.removed(served, cluster, served.layout.relative(stored.key).namespace, deleted)
+    return removed
+
+
+async def _pages(served: Served, prefix: str) -> AsyncIterator[ObjectList]:
+    token = ""
+    while True:
+        predicate = Predicate(limit=_PAGE, continue_token=token)
+        page = await served.store.get_list(prefix, ListOptions(predicate=predicate))
+        yield page
+        token = page.continue_token
+        if not token:
+            return
+
+
+def _drop(finalizer: str) -> Callable[[Document], None]:
+    def drop(document: Document) -> None:
+        metadata = document["metadata"]
+        metadata["finalizers"] = [name for name in metadata.get("finalizers", ()) if name != finalizer]
+        if not metadata["finalizers"]:
+            del metadata["finalizers"]
+
+    return drop
+
+
+class _Release:
+    """An update that takes the server's own finalizer away."""
+
+    def __init__(self, release: Callable[[Document], None]) -> None:
+        self._release = release
+        self.released: Document | None = None
+
+    def __call__(self, old: Document, _meta: ResponseMeta) -> UpdateResult:
+        self.released = None
+        if not is_deleting(old):
+            return old, None  # it was deleted and made anew meanwhile
+        new = {**old, "metadata": dict(old["metadata"])}
+        self._release(new)
+        if has_finalizers(new):
+            return new, None
+        self.released = new
+        return old, None
+
+
+async def _let_go(
+    services: Services, served: Served, cluster: str, name: str, release: Callable[[Document], None]
+) -> bool:
+    """Take the server's own finalizer off an owner, which deletes it if that was the last one.
+
+    Returns:
+        True: the server has no part in it any more. If others hold it, their last update deletes it.
+    """
+    with contextlib.suppress(KeyNotFound):
+        await store_change(services, served, cluster, "", served.key(cluster, "", name), _Release(release))
+    return True

@@ -1,0 +1,78 @@
+"""Which fields of a resource its field selectors may use, and their values when absent."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kplane_apiserver.kinds import Kind
+from kplane_core.errors import BadRequest
+from kplane_core.storage.selection import FieldSelector
+
+_EVENT_FIELDS = {
+    "involvedObject.kind": "",
+    "involvedObject.namespace": "",
+    "involvedObject.name": "",
+    "involvedObject.uid": "",
+    "involvedObject.apiVersion": "",
+    "involvedObject.resourceVersion": "",
+    "involvedObject.fieldPath": "",
+    "reason": "",
+    "reportingComponent": "",
+    "source.component": "",
+    "type": "",
+}
+
+# As upstream's registries offer them; the second text is the value of a field that an object leaves out.
+_SELECTABLE: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "pods": {
+            "spec.nodeName": "",
+            "spec.restartPolicy": "",
+            "spec.schedulerName": "",
+            "spec.serviceAccountName": "",
+            "spec.hostNetwork": "false",
+            "status.phase": "",
+            "status.podIP": "",
+            "status.nominatedNodeName": "",
+        },
+        "events": _EVENT_FIELDS,
+        "secrets": {"type": ""},
+        "namespaces": {"status.phase": ""},
+        "nodes": {"spec.unschedulable": "false"},
+        "replicationcontrollers": {"status.replicas": "0"},
+        "services": {"spec.clusterIP": "", "spec.type": ""},
+        "replicasets.apps": {"status.replicas": "0"},
+        "jobs.batch": {"status.successful": "0"},
+        "certificatesigningrequests.certificates.k8s.io": {"spec.signerName": ""},
+    }
+)
+
+# Clients ask for an event's source by the short name of the field that holds it.
+_ALIASES: Mapping[str, Mapping[str, str]] = MappingProxyType({"events": {"source": "source.component"}})
+
+
+def selectable_fields(kind: Kind) -> Mapping[str, str]:
+    """Return the selectable fields of a kind beyond name and namespace, with the value each has when absent."""
+    if kind.custom is None:
+        return _SELECTABLE.get(kind.group_resource, {})
+    return {path.lstrip("."): "" for path in kind.custom.selectable_fields}
+
+
+def check_field_selector(kind: Kind, selector: FieldSelector) -> FieldSelector:
+    """Return the selector with aliases resolved.
+
+    Raises:
+        BadRequest: it uses a field that the kind does not offer; the message lists those that it does.
+    """
+    if not selector.terms:
+        return selector
+    known = ("metadata.name", "metadata.namespace") if kind.namespaced else ("metadata.name",)
+    offered = {*known, *selectable_fields(kind)}
+    aliases = _ALIASES.get(kind.group_resource, {})
+    terms = []
+    for term in selector.terms:
+        field = aliases.get(term.field, term.field)
+        if field not in offered:
+            listed = ", ".join(f'"{name}"' for name in (*known, *selectable_fields(kind)))
+            raise BadRequest(f'"{term.field}" is not a known field selector: only {listed}')
+        terms.append(term._replace(field=field))
+    return FieldSelector(tuple(terms))

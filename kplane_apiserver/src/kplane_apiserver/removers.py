@@ -1,0 +1,194 @@
+"""Deleting one object or a collection; finalizers hold an object until they are gone."""
+
+from typing import Any
+
+import msgspec
+
+from kplane_apiserver.admission import has_finalizers, is_deleting, prepare_deletion
+from kplane_apiserver.apierrors import forbidden
+from kplane_apiserver.bodies import decode_body
+from kplane_apiserver.clusters import CLUSTER_KEY, CONTENT_FINALIZER, NAMESPACE_KEY
+from kplane_apiserver.http import Request, Response, json_response
+from kplane_apiserver.kinds import KindKey
+from kplane_apiserver.namespaces import IMMORTAL
+from kplane_apiserver.negotiate import Form, negotiate
+from kplane_apiserver.params import RemoveOptions, remove_options, selection
+from kplane_apiserver.readers import list_response, object_response
+from kplane_apiserver.services import DEFINITION_KEY, Services
+from kplane_apiserver.stores import Served
+from kplane_core.errors import KeyNotFound
+from kplane_core.storage.interface import ListOptions, ObjectList, ResponseMeta, StoredObject, UpdateResult
+
+Document = dict[str, Any]
+
+DEFINITION_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+_PAGE = 500
+
+# What the server itself still has to remove before the object may go.
+_OWN_FINALIZERS: dict[KindKey, str] = {CLUSTER_KEY: CONTENT_FINALIZER, DEFINITION_KEY: DEFINITION_FINALIZER}
+
+# Upstream answers a delete with the deleted object for these, and with a Status for all others.
+_ANSWERED_WITH_OBJECT = frozenset(
+    {
+        "pods",
+        "services",
+        "serviceaccounts",
+        "podtemplates",
+        "resourcequotas",
+        "persistentvolumes",
+        "persistentvolumeclaims",
+    }
+)
+
+
+class _Metadata(msgspec.Struct):
+    uid: str = ""
+    finalizers: list[str] | None = None
+
+
+class _Probe(msgspec.Struct):
+    metadata: _Metadata
+
+
+_PROBE = msgspec.json.Decoder(_Probe)
+
+
+class _HeldError(Exception):
+    """The object has finalizers: it is marked instead of deleted."""
+
+
+async def delete(services: Services, request: Request, served: Served) -> Response:
+    """Delete one object.
+
+    Raises:
+        KplaneError: as `Store.delete` does; 403 for a namespace that cannot be deleted.
+    """
+    form = negotiate(request.header(b"accept"))
+    route = request.route
+    options = remove_options(request, await _options_body(request))
+    if served.kind.key == NAMESPACE_KEY and route.name in IMMORTAL:
+        raise forbidden(served.subject(route.name), "this namespace may not be deleted")
+    removal = Removal(services, served, route.cluster, options)
+    stored = await removal.run(served.key(route.cluster, route.namespace, route.name), route.namespace)
+    if removal.held or served.kind.group_resource in _ANSWERED_WITH_OBJECT:
+        return object_response(request, served, stored, form)
+    return _success(served, route.name, _PROBE.decode(stored.raw).metadata.uid)
+
+
+async def delete_collection(services: Services, request: Request, served: Served) -> Response:
+    """Delete the objects that the selectors choose, and answer with the list of them.
+
+    Raises:
+        KplaneError: as `Store.get_list` and `Store.delete` do.
+    """
+    form = negotiate(request.header(b"accept"))
+    options = remove_options(request, await _options_body(request))
+    route = request.route
+    chosen = await served.store.get_list(
+        served.prefix(route.cluster, route.namespace), ListOptions(predicate=selection(request, served))
+    )
+    removed = []
+    for stored in chosen.items:
+        namespace = served.layout.relative(stored.key).namespace
+        try:
+            removed.append(await Removal(services, served, route.cluster, options).run(stored.key, namespace))
+        except KeyNotFound:
+            continue  # somebody else was faster
+    answer_form = Form.OBJECT if form is Form.TABLE else form
+    return list_response(request, served, ObjectList(tuple(removed), chosen.revision), answer_form)
+
+
+class Removal:
+    """One deletion on its way.
+
+    Args:
+        services: the server's parts.
+        served: the kind.
+        cluster: the cluster.
+        options: how to delete.
+
+    Attributes:
+        held: whether finalizers hold the object, so that it was marked and not deleted.
+    """
+
+    def __init__(self, services: Services, served: Served, cluster: str, options: RemoveOptions) -> None:
+        self._services = services
+        self._served = served
+        self._cluster = cluster
+        self._options = options
+        self._finalizer = _OWN_FINALIZERS.get(served.kind.key, "")
+        self.held = False
+
+    async def run(self, key: str, namespace: str) -> StoredObject:
+        """Delete the object, or mark it when something holds it; return its last state.
+
+        Raises:
+            KplaneError: as `Store.delete` does.
+        """
+        if self._options.dry_run:
+            return await self._as_if(key)
+        store, preconditions = self._served.store, self._options.preconditions
+        while True:
+            try:
+                deleted = await store.delete(key, preconditions=preconditions, validate=self._refuse_held)
+            except _HeldError:
+                self.held = True
+            else:
+                self.held = False
+                self._services.removed(self._served, self._cluster, namespace, deleted)
+                return deleted
+            stored = await store.guaranteed_update(key, self._mark, preconditions=preconditions)
+            if self.held:
+                self._services.wrote(self._served, self._cluster, stored)
+                return stored
+
+    def _refuse_held(self, stored: StoredObject | None) -> None:
+        if stored is None:
+            return
+        if self._finalizer or self._served.kind.key == NAMESPACE_KEY:
+            document = stored.decode()
+            held = has_finalizers(document) or (bool(self._finalizer) and not is_deleting(document))
+        else:
+            held = b'"finalizers"' in stored.raw and bool(_PROBE.decode(stored.raw).metadata.finalizers)
+        if held:
+            raise _HeldError
+
+    def _mark(self, old: Document, _meta: ResponseMeta) -> UpdateResult:
+        if is_deleting(old):
+            self.held = has_finalizers(old)
+            return old, None
+        metadata = old["metadata"]
+        if self._finalizer and self._finalizer not in metadata.get("finalizers", ()):
+            metadata["finalizers"] = [*metadata.get("finalizers", ()), self._finalizer]
+        self.held = has_finalizers(old)
+        if self.held:
+            prepare_deletion(self._served.kind, old, self._services.now())
+        return old, None
+
+    async def _as_if(self, key: str) -> StoredObject:
+        stored = await self._served.store.get(key)
+        document = stored.decode()
+        if self._options.preconditions is not None:
+            self._options.preconditions.check(key, document)
+        self.held = has_finalizers(document)
+        return stored
+
+
+async def _options_body(request: Request) -> Document:
+    body = await request.body()
+    if not body:
+        return {}
+    return decode_body(request.header(b"content-type").decode("latin-1"), body)
+
+
+def _success(served: Served, name: str, uid: str) -> Response:
+    details = {"name": name, "group": served.kind.group, "kind": served.kind.plural, "uid": uid}
+    return json_response(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {key: value for key, value in details.items() if value},
+        }
+    )

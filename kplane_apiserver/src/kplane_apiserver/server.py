@@ -1,0 +1,100 @@
+"""The API server, assembled: usable below uvicorn, below any other ASGI server, and inside a test."""
+
+import functools
+
+from kplane_apiserver import contents
+from kplane_apiserver.asgi import Application
+from kplane_apiserver.catalog import Catalog
+from kplane_apiserver.clusters import NAMESPACE_KEY, Clusters
+from kplane_apiserver.handlers import Handlers
+from kplane_apiserver.health import Health
+from kplane_apiserver.kinds import builtin_kinds
+from kplane_apiserver.lifecycle import Lifecycle, Owner
+from kplane_apiserver.namespaces import Namespaces
+from kplane_apiserver.services import DEFINITION_KEY, Services
+from kplane_apiserver.settings import Settings
+from kplane_apiserver.stores import BuildStore, StoreSet
+from kplane_apiserver.watches import Watches
+from kplane_core.engine.factory import Connection
+
+
+class ApiServer:
+    """A multicluster Kubernetes-style API server over one storage connection.
+
+    `start` it, or let the ASGI lifespan of `app` do so; then serve `app`.
+
+    Args:
+        connection: the connected backend; it stays the caller's to close.
+        build_store: makes the store of one resource; by default the connection's own.
+        settings: how to behave.
+    """
+
+    def __init__(
+        self, connection: Connection, build_store: BuildStore | None = None, settings: Settings | None = None
+    ) -> None:
+        self.settings = settings or Settings()
+        kinds = builtin_kinds()
+        stores = StoreSet(build_store or connection.store)
+        definitions = stores.serve(kinds[DEFINITION_KEY])
+        lifecycle = Lifecycle()
+        namespaces = Namespaces(
+            stores.serve(kinds[NAMESPACE_KEY]),
+            lambda cluster, name: lifecycle.enqueue(Owner("namespace", cluster, name)),
+        )
+        self.services = Services(
+            settings=self.settings,
+            stores=stores,
+            catalog=Catalog(definitions.layout, root_cluster=self.settings.root_cluster),
+            clusters=Clusters(
+                stores,
+                namespaces,
+                self.settings,
+                lambda cluster: lifecycle.enqueue(Owner("cluster", cluster, cluster)),
+            ),
+            namespaces=namespaces,
+            lifecycle=lifecycle,
+        )
+        self.watches = Watches(self.settings)
+        health = Health(connection, lambda: self.watches.draining)
+        self.app = Application(
+            Handlers(self.services, self.watches, health),
+            self.services.clusters,
+            self.settings,
+            start=self.start,
+            stop=self.aclose,
+        )
+        """The ASGI application."""
+        self._definitions = definitions
+        self._started = False
+
+    async def start(self) -> None:
+        """Learn what is stored, bootstrap the root cluster, and begin to follow changes; idempotent.
+
+        Raises:
+            KplaneError: the storage backend does not answer.
+        """
+        if self._started:
+            return
+        self._started = True
+        services = self.services
+        await services.catalog.start(self._definitions.store)
+        await services.namespaces.start()
+        await services.clusters.start()
+        await contents.find_unfinished(services)
+        services.lifecycle.start(functools.partial(contents.finish, services))
+
+    async def drain(self) -> None:
+        """End open watches cleanly and take no new ones; return after at most the drain time-out."""
+        await self.watches.drain()
+
+    async def aclose(self) -> None:
+        """Drain, and release everything but the connection; idempotent."""
+        await self.watches.aclose()
+        self.app.deadlines.close()
+        services = self.services
+        await services.lifecycle.aclose()
+        await services.clusters.aclose()
+        await services.namespaces.aclose()
+        await services.catalog.aclose()
+        await services.stores.aclose()
+        self._started = False

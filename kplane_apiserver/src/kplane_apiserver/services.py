@@ -1,0 +1,88 @@
+"""What the handlers share: one value, made once by the server."""
+
+from typing import Any
+
+import attrs
+
+from kplane_apiserver.catalog import Catalog
+from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY, Clusters
+from kplane_apiserver.kinds import KindKey
+from kplane_apiserver.lifecycle import Lifecycle, Owner
+from kplane_apiserver.namespaces import Namespaces, terminating
+from kplane_apiserver.settings import Settings, timestamp
+from kplane_apiserver.stores import Served, StoreSet
+from kplane_core.storage.interface import StoredObject
+
+DEFINITION_KEY: KindKey = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+
+
+@attrs.frozen(eq=False)
+class Services:
+    """The parts of a running server.
+
+    Attributes:
+        settings: how it behaves.
+        stores: where objects are.
+        catalog: which kinds each cluster serves.
+        clusters: which clusters exist.
+        namespaces: which namespaces exist.
+        lifecycle: removes what belongs to something that is being deleted.
+    """
+
+    settings: Settings
+    stores: StoreSet
+    catalog: Catalog
+    clusters: Clusters
+    namespaces: Namespaces
+    lifecycle: Lifecycle
+
+    def now(self) -> str:
+        """Return the time as a Kubernetes timestamp."""
+        return timestamp(self.settings.now())
+
+    def wrote(self, served: Served, cluster: str, stored: StoredObject) -> None:
+        """Let the server's own pictures know of a write before it is answered."""
+        if not served.kind.namespaced:
+            self._observe(served.kind.key, cluster, stored, deleted=False)
+
+    def removed(self, served: Served, cluster: str, namespace: str, stored: StoredObject) -> None:
+        """Let the server's own pictures know of a deletion; `stored` carries its revision."""
+        if not served.kind.namespaced:
+            self._observe(served.kind.key, cluster, stored, deleted=True)
+        self.lifecycle.content_left(cluster, namespace)
+
+    async def admit(self, served: Served, cluster: str, namespace: str, name: str) -> None:
+        """Return once an object may be created and what it needs is there.
+
+        Raises:
+            ApiError: it may not be created.
+        """
+        if namespace:
+            if not self.namespaces.accepts(cluster, namespace):
+                await self.namespaces.check(cluster, namespace, served.subject(name))
+        elif served.kind.key == CLUSTER_KEY:
+            self.clusters.check_new(name)
+            await self.clusters.bootstrap(name)
+
+    def complete(
+        self, served: Served, cluster: str, document: dict[str, Any], old: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """Return an object that was prepared for storage with what only the server can fill in.
+
+        Raises:
+            KplaneError: the object is not valid.
+        """
+        if served.kind.key != DEFINITION_KEY:
+            return document
+        return self.catalog.prepare(cluster, document, old, self.now())
+
+    def _observe(self, key: KindKey, cluster: str, stored: StoredObject, *, deleted: bool) -> None:
+        if key == NAMESPACE_KEY:
+            self.namespaces.observe(stored, deleted=deleted)
+        elif key == CLUSTER_KEY:
+            self.clusters.observe(stored, deleted=deleted)
+        elif key == DEFINITION_KEY:
+            self.catalog.observe(cluster, stored, deleted=deleted)
+            if not deleted and terminating(stored):
+                name = stored.key.rpartition("/")[2]
+                self.lifecycle.enqueue(Owner("definition", cluster, name))

@@ -1,0 +1,70 @@
+"""What the server can be told: the values that `kplane serve` and tests give to `ApiServer`."""
+
+import platform
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Literal
+
+import attrs
+
+MIB = 1024 * 1024
+
+
+def wall_clock() -> datetime:
+    """Return the time of day in UTC."""
+    return datetime.now(UTC)
+
+
+@attrs.frozen
+class Settings:
+    """How the server behaves.
+
+    Attributes:
+        root_cluster: the cluster that answers requests without a `/clusters/<id>/control-plane` prefix.
+        cluster_creation: `auto` creates a cluster when it is first touched, `explicit` asks for a Cluster object.
+        max_body: bytes that a request body may have.
+        request_timeout: seconds after which a request that is no watch is given up.
+        min_watch_timeout: a watch that asks for no time ends after a random time between this and twice this.
+        bookmark_interval: seconds between two bookmarks of a watch that allows them.
+        drain_timeout: seconds that open watches get to end when the server stops.
+        event_ttl: seconds that an Event is kept.
+        version: the server's own version, shown by `/version`.
+        now: the time of day, for creation and deletion timestamps.
+    """
+
+    root_cluster: str = "root"
+    cluster_creation: Literal["auto", "explicit"] = "auto"
+    max_body: int = 3 * MIB
+    request_timeout: float = 60.0
+    min_watch_timeout: float = 1800.0
+    bookmark_interval: float = 60.0
+    drain_timeout: float = 2.0
+    event_ttl: int = 3600
+    version: str = "0.1.0"
+    now: Callable[[], datetime] = wall_clock
+
+
+def timestamp(moment: datetime) -> str:
+    """Return `moment` as Kubernetes writes times: UTC, whole seconds, `Z`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def version_document(settings: Settings) -> dict[str, str]:
+    """Return what `/version` says: the Kubernetes version whose API is spoken, and what really runs."""
+    return {
+        "major": "1",
+        "minor": "35",
+        # A semantic version, as helm and kubectl demand; what follows the plus sign names this server.
+        "gitVersion": f"v1.35.0+kplane-{settings.version}",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": f"python{platform.python_version()}",
+        "compiler": platform.python_implementation().lower(),
+        "platform": f"{platform.system().lower()}/{_machine()}",
+    }
+
+
+def _machine() -> str:
+    machine = platform.machine().lower()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)

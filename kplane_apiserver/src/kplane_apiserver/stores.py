@@ -1,0 +1,151 @@
+"""One store per resource, shared by all clusters and versions, made when the resource is first touched."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kplane_apiserver.fields import selectable_fields
+from kplane_apiserver.kinds import Kind
+from kplane_core.errors import InvalidKey, Subject
+from kplane_core.multicluster.keylayout import KeyLayout
+from kplane_core.storage.codec import decode_object, encode_object, splice_resource_version
+from kplane_core.storage.interface import Store, StoredObject
+from kplane_core.storage.resource import Resource
+from kplane_core.storage.selection import AttributeFunc, Predicate, attribute_func
+
+BuildStore = Callable[[Resource], Store]
+
+
+class _Head(msgspec.Struct):
+    apiVersion: str = ""  # noqa: N815 (the field's name in the object)
+    kind: str = ""
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+
+
+class Served:
+    """A kind together with the store that holds its objects, and what every answer about it needs.
+
+    Args:
+        kind: what is served.
+        store: holds the objects of this resource, of all versions and all clusters.
+        layout: where each cluster's objects lie in the store.
+        attributes: how selectors see an object of this kind.
+
+    Attributes:
+        head: how the JSON of an object of this kind begins.
+        list_head: how the JSON of a list of this kind begins, up to the resourceVersion.
+    """
+
+    __slots__ = ("attributes", "head", "kind", "layout", "list_head", "store")
+
+    def __init__(self, kind: Kind, store: Store, layout: KeyLayout, attributes: AttributeFunc) -> None:
+        self.kind = kind
+        self.store = store
+        self.layout = layout
+        self.attributes = attributes
+        names = {"apiVersion": kind.api_version, "kind": kind.kind}
+        self.head = msgspec.json.encode(names)[:-1] + b","
+        listed = {"kind": kind.list_kind, "apiVersion": kind.api_version}
+        self.list_head = msgspec.json.encode(listed)[:-1] + b',"metadata":{"resourceVersion":"'
+
+    def key(self, cluster: str, namespace: str, name: str) -> str:
+        """Return the key of one object."""
+        return self.layout.key(cluster, namespace, name)
+
+    def prefix(self, cluster: str, namespace: str = "") -> str:
+        """Return the directory of a cluster's objects, or of those in one namespace."""
+        prefix = self.layout.per_cluster_prefix(cluster)
+        return f"{prefix}{namespace}/" if namespace else prefix
+
+    def scope(self, cluster: str, namespace: str, predicate: Predicate) -> tuple[str, bool]:
+        """Return where a list or watch has to look: a directory and True, or a key and False.
+
+        A selector that pins the name needs one key only, if the namespace is known.
+        """
+        name = predicate.matches_single()
+        if name and (namespace or not self.kind.namespaced):
+            with contextlib.suppress(InvalidKey):  # no object has such a name: the selector finds nothing by itself
+                return self.layout.key(cluster, namespace, name), False
+        return self.prefix(cluster, namespace), True
+
+    def raw(self, stored: StoredObject) -> bytes:
+        """Return the object's JSON in this kind's version, without resourceVersion."""
+        raw = stored.raw
+        return raw if raw.startswith(self.head) else self._converted(raw)
+
+    def data(self, stored: StoredObject) -> bytes:
+        """Return the JSON that clients of this kind receive."""
+        raw = stored.raw
+        if not raw.startswith(self.head):
+            raw = self._converted(raw)
+        return splice_resource_version(raw, stored.revision)
+
+    def decode(self, stored: StoredObject) -> dict[str, Any]:
+        """Return a fresh dict of the object in this kind's version, with its resourceVersion."""
+        document = stored.decode()
+        if document:
+            document["apiVersion"], document["kind"] = self.kind.api_version, self.kind.kind
+        return document
+
+    def subject(self, name: str) -> Subject:
+        """Return what an error about one object is about."""
+        return Subject(self.kind.plural, self.kind.group, name)
+
+    def _converted(self, raw: bytes) -> bytes:
+        """Give an object that was stored in another version this kind's names; the versions' fields are the same."""
+        if not raw:
+            return raw
+        found = _HEAD.decode(raw)
+        stored_head = msgspec.json.encode({"apiVersion": found.apiVersion, "kind": found.kind})[:-1] + b","
+        if raw.startswith(stored_head):
+            return self.head + raw[len(stored_head) :]
+        document = decode_object(raw)
+        document["apiVersion"], document["kind"] = self.kind.api_version, self.kind.kind
+        return encode_object(document)
+
+
+class StoreSet:
+    """The stores of all resources.
+
+    Args:
+        build: makes the store of one resource on the connected backend.
+    """
+
+    def __init__(self, build: BuildStore) -> None:
+        self._build = build
+        self._stores: dict[str, Store] = {}
+        self._served: dict[tuple[str, str, str], Served] = {}
+
+    def serve(self, kind: Kind) -> Served:
+        """Return the kind with its store, which is made if this is its resource's first use."""
+        served = self._served.get(kind.key)
+        # Clusters may define the same resource differently, so the remembered one may be of another cluster.
+        if served is None or served.kind is not kind:
+            served = self._served[kind.key] = self._make(kind)
+        return served
+
+    def _make(self, kind: Kind) -> Served:
+        prefix = f"/{kind.group}/{kind.plural}" if kind.group else f"/{kind.plural}"
+        layout = KeyLayout(prefix, namespaced=kind.namespaced)
+        store = self._stores.get(kind.group_resource)
+        if store is None:
+            resource = Resource(
+                group_resource=kind.group_resource,
+                resource_prefix=layout.kind_root_prefix(),
+                api_version=kind.api_version,
+                kind=kind.kind,
+            )
+            store = self._stores[kind.group_resource] = self._build(resource)
+        return Served(kind, store, layout, attribute_func(selectable_fields(kind), namespaced=kind.namespaced))
+
+    async def aclose(self) -> None:
+        """Release every store; idempotent."""
+        stores = list(self._stores.values())
+        self._stores.clear()
+        self._served.clear()
+        for store in stores:
+            await store.aclose()

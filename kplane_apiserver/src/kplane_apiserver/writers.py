@@ -1,0 +1,364 @@
+"""Creating and updating: one decode on the way in, one encode on the way to the store and to the client."""
+
+import random
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kplane_apiserver.admission import (
+    MODIFIED,
+    has_finalizers,
+    is_deleting,
+    metadata_of,
+    prepare_create,
+    prepare_finalize,
+    prepare_status,
+    prepare_update,
+    without_nulls,
+)
+from kplane_apiserver.apierrors import field_invalid, generate_name_conflict, invalid
+from kplane_apiserver.bodies import decode_body
+from kplane_apiserver.http import Request, Response
+from kplane_apiserver.negotiate import negotiate
+from kplane_apiserver.params import WriteOptions, write_options
+from kplane_apiserver.patches import apply_patch
+from kplane_apiserver.readers import object_response
+from kplane_apiserver.services import Services
+from kplane_apiserver.stores import Served
+from kplane_core.errors import BadRequest, InvalidObj, KeyExists, KeyNotFound, already_exists, conflict
+from kplane_core.storage.codec import encode_object
+from kplane_core.storage.interface import GetOptions, ResponseMeta, StoredObject, UpdateResult
+from kplane_core.storage.preconditions import Preconditions
+
+Document = dict[str, Any]
+Change = Callable[[Document], Document]
+"""Makes the new state of an object from its old one, in the version that was asked for; may run several times."""
+
+_MAYBE_ABSENT = GetOptions(ignore_not_found=True)
+APPLY_PATCH = "application/apply-patch+yaml"
+_EVENTS = frozenset({"events", "events.events.k8s.io"})
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: a random name must not spell a word
+_SUFFIX_LENGTH = 5
+_GENERATED_LENGTH = 63
+_GENERATE_ATTEMPTS = 8
+
+
+# --- create -----------------------------------------------------------------------------------------------------------
+
+
+async def create(services: Services, request: Request, served: Served) -> Response:
+    """Create the object in the body and answer with it as it was stored.
+
+    Raises:
+        KplaneError: as `Store.create` does; BadRequest and InvalidError for a body that cannot be stored.
+    """
+    form = negotiate(request.header(b"accept"))
+    options = write_options(request, "CreateOptions")
+    document = await read_object(request, served)
+    metadata = metadata_of(document)
+    namespace = request.route.namespace
+    if namespace and metadata.get("namespace") not in {None, "", namespace}:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    if metadata.get("resourceVersion") not in {None, "", "0"}:
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    stored = await _create_named(services, request, served, document, options)
+    return object_response(request, served, stored, form, 201)
+
+
+async def _create_named(
+    services: Services, request: Request, served: Served, document: Document, options: WriteOptions
+) -> StoredObject:
+    metadata = document["metadata"]
+    base = metadata.get("generateName")
+    if metadata.get("name") or not base or not isinstance(base, str):
+        try:
+            return await store_new(services, request, served, document, options)
+        except KeyExists:
+            raise already_exists(served.subject(metadata["name"])) from None
+    for _ in range(_GENERATE_ATTEMPTS):
+        metadata["name"] = generated_name(base)
+        try:
+            return await store_new(services, request, served, document, options)
+        except KeyExists:
+            continue
+    raise generate_name_conflict(served.subject(metadata["name"]))
+
+
+def generated_name(base: str) -> str:
+    """Return `base`, shortened if it must be, with five random letters behind it."""
+    suffix = "".join(random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))  # noqa: S311 (names need not be secret)
+    return base[: _GENERATED_LENGTH - _SUFFIX_LENGTH] + suffix
+
+
+async def store_new(
+    services: Services, request: Request, served: Served, document: Document, options: WriteOptions
+) -> StoredObject:
+    """Store a new object whose metadata has a name.
+
+    Raises:
+        KplaneError: as `Store.create` does; InvalidError for an object that may not be stored.
+    """
+    kind, route = served.kind, request.route
+    cluster, namespace = route.cluster, route.namespace
+    prepare_create(kind, document, namespace, services.now())
+    document = services.complete(served, cluster, document, None)
+    name = document["metadata"]["name"]
+    key = served.key(cluster, namespace, name)
+    if options.dry_run:
+        return await _as_if_created(services, served, key, document, namespace)
+    await services.admit(served, cluster, namespace, name)
+    document["apiVersion"] = kind.storage_api_version
+    ttl = services.settings.event_ttl if kind.group_resource in _EVENTS else 0
+    stored = await served.store.create(key, document, ttl=ttl)
+    services.wrote(served, cluster, stored)
+    return stored
+
+
+async def _as_if_created(
+    services: Services, served: Served, key: str, document: Document, namespace: str
+) -> StoredObject:
+    if namespace:
+        cluster = served.layout.cluster_from_key(key)
+        if not services.namespaces.accepts(cluster, namespace):
+            await services.namespaces.check(cluster, namespace, served.subject(document["metadata"]["name"]))
+    found = await served.store.get(key, _MAYBE_ABSENT)
+    if found.exists:
+        raise KeyExists(key)
+    return StoredObject(key, 0, encode_object(document))
+
+
+# --- update and patch -------------------------------------------------------------------------------------------------
+
+
+async def update(services: Services, request: Request, served: Served) -> Response:
+    """Replace an object by the one in the body and answer with it as it was stored.
+
+    Raises:
+        KplaneError: as `Store.guaranteed_update` does; 409 when the body is of an older version.
+    """
+    form = negotiate(request.header(b"accept"))
+    options = write_options(request, "UpdateOptions")
+    document = await read_object(request, served)
+    check_names(request, metadata_of(document))
+    _check_update_version(served, document)
+
+    def change(_old: Document) -> Document:
+        return {**document, "metadata": dict(document["metadata"])}
+
+    stored = await _change_object(services, request, served, change, options)
+    return object_response(request, served, stored, form)
+
+
+async def patch(services: Services, request: Request, served: Served) -> Response:
+    """Patch an object and answer with it as it was stored; a server-side apply creates an absent one.
+
+    Raises:
+        KplaneError: as `Store.guaranteed_update` does; 409 when the patch names an older version, and what
+            `apply_patch` raises.
+    """
+    form = negotiate(request.header(b"accept"))
+    content_type = _media_type(request)
+    applying = content_type == APPLY_PATCH
+    options = write_options(request, "PatchOptions", apply=applying)
+    body = await request.body()
+
+    def change(old: Document) -> Document:
+        new = apply_patch(served.kind, content_type, body, old)
+        check_type(served, new)
+        check_names(request, metadata_of(new))
+        return new
+
+    while True:
+        try:
+            stored = await _change_object(services, request, served, change, options)
+            return object_response(request, served, stored, form)
+        except KeyNotFound:
+            if not applying or request.route.subresource:
+                raise
+        try:
+            stored = await store_new(services, request, served, _applied(request, served, body), options)
+            return object_response(request, served, stored, form, 201)
+        except KeyExists:
+            continue  # somebody else created it meanwhile: there is something to apply to now
+
+
+def _applied(request: Request, served: Served, body: bytes) -> Document:
+    document = decode_body("application/yaml", body)
+    check_type(served, document)
+    metadata = metadata_of(document)
+    check_names(request, metadata)
+    metadata["name"] = request.route.name
+    return document
+
+
+async def _change_object(
+    services: Services, request: Request, served: Served, change: Change, options: WriteOptions
+) -> StoredObject:
+    route = request.route
+    key = served.key(route.cluster, route.namespace, route.name)
+    attempt = _Attempt(services, served, route.cluster, route.subresource, change)
+    if options.dry_run:
+        found = await served.store.get(key)
+        new = attempt.state(found.decode(), found.revision)
+        return StoredObject(key, found.revision, encode_object(new))
+    return await store_change(services, served, route.cluster, route.namespace, key, attempt)
+
+
+class ReleasingUpdate(Protocol):
+    """An update function that may find that nothing holds an object any more that is being deleted.
+
+    Attributes:
+        released: the object's last state in that case, for which the function returned the old one; otherwise None.
+    """
+
+    released: Document | None
+
+    def __call__(self, old: Document, meta: ResponseMeta, /) -> UpdateResult:
+        """Return the new state and its time to live."""
+        ...
+
+
+async def store_change(
+    services: Services, served: Served, cluster: str, namespace: str, key: str, attempt: ReleasingUpdate
+) -> StoredObject:
+    """Update an object, or delete it when the update takes away the last thing that held it.
+
+    Raises:
+        KplaneError: as `Store.guaranteed_update` and `Store.delete` do.
+    """
+    while True:
+        stored = await served.store.guaranteed_update(key, attempt)
+        if attempt.released is None:
+            services.wrote(served, cluster, stored)
+            return stored
+        try:
+            deleted = await served.store.delete(
+                key, preconditions=Preconditions(resource_version=str(stored.revision)), suggestion=stored
+            )
+        except InvalidObj:
+            continue  # it changed meanwhile
+        services.removed(served, cluster, namespace, deleted)
+        return StoredObject(key, deleted.revision, encode_object(attempt.released))
+
+
+class _Attempt:
+    """The function that `guaranteed_update` runs, once or more often.
+
+    Args:
+        services: the server's parts.
+        served: the kind.
+        cluster: the cluster.
+        subresource: which part of the object changes; empty for the whole.
+        change: what the client wants.
+    """
+
+    def __init__(self, services: Services, served: Served, cluster: str, subresource: str, change: Change) -> None:
+        self._services = services
+        self._served = served
+        self._cluster = cluster
+        self._subresource = subresource
+        self._change = change
+        self.released: Document | None = None
+        """The object's last state, when nothing holds it any more."""
+
+    def __call__(self, old: Document, meta: ResponseMeta) -> UpdateResult:
+        stored_version = old.get("apiVersion")
+        new = self.state(old, meta.resource_version)
+        if is_deleting(new) and not has_finalizers(new):
+            self.released = new
+            old["apiVersion"] = stored_version
+            return old, None
+        self.released = None
+        return new, None
+
+    def state(self, old: Document, revision: int) -> Document:
+        """Return the object's new state, in the version in which it is stored.
+
+        Raises:
+            KplaneError: the change cannot be made.
+        """
+        kind = self._served.kind
+        old["apiVersion"], old["kind"] = kind.api_version, kind.kind
+        new = self._change(old)
+        metadata = new["metadata"]
+        if metadata.get("resourceVersion") not in {None, "", str(revision)}:
+            raise conflict(self._served.subject(old["metadata"]["name"]), MODIFIED)
+        # The identity is the stored one's, whatever the client left out.
+        for field in ("name", "namespace"):
+            if field in old["metadata"]:
+                metadata[field] = old["metadata"][field]
+        match self._subresource:
+            case "status":
+                new = prepare_status(kind, new, old)
+            case "finalize":
+                new = prepare_finalize(new, old)
+            case _:
+                prepare_update(kind, new, old)
+                new = self._services.complete(self._served, self._cluster, new, old)
+        new["apiVersion"] = kind.storage_api_version
+        return new
+
+
+# --- what the body must say -------------------------------------------------------------------------------------------
+
+
+async def read_object(request: Request, served: Served) -> Document:
+    """Return the object in the body; a kind or version that it leaves out is taken from the URL.
+
+    Raises:
+        BadRequest: the body is not an object of this kind.
+        ApiError: 413 or 415.
+    """
+    body = await request.body()
+    document = decode_body(request.header(b"content-type").decode("latin-1"), body)
+    if served.kind.custom is None and b"null" in body:
+        document = without_nulls(document)
+    check_type(served, document)
+    return document
+
+
+def check_type(served: Served, document: Document) -> None:
+    """Return when the document is of the served kind and version; what it leaves out is filled in.
+
+    Raises:
+        BadRequest: it is not.
+    """
+    kind = served.kind
+    found_version, found_kind = document.get("apiVersion"), document.get("kind")
+    if found_version and found_version != kind.api_version:
+        raise BadRequest(
+            f"the API version in the data ({found_version}) does not match the expected API version "
+            f"({kind.api_version})"
+        )
+    if found_kind and found_kind != kind.kind:
+        raise BadRequest(
+            f'{found_kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}: '
+            f"the URL names {kind.plural}, whose kind is {kind.kind}"
+        )
+    document["apiVersion"], document["kind"] = kind.api_version, kind.kind
+
+
+def check_names(request: Request, metadata: Document) -> None:
+    """Return when the object is the one that the URL names.
+
+    Raises:
+        BadRequest: it is another one.
+    """
+    route = request.route
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    if name and name != route.name:
+        raise BadRequest(f"the name of the object ({name}) does not match the name on the URL ({route.name})")
+    if namespace and route.namespace and namespace != route.namespace:
+        raise BadRequest(
+            f"the namespace of the object ({namespace}) does not match the namespace on the request ({route.namespace})"
+        )
+
+
+def _check_update_version(served: Served, document: Document) -> None:
+    metadata = document["metadata"]
+    if served.kind.custom is not None and not metadata.get("resourceVersion"):
+        cause = field_invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise invalid([cause], kind=served.kind.kind, name=metadata.get("name", ""), group=served.kind.group)
+
+
+def _media_type(request: Request) -> str:
+    return request.header(b"content-type").decode("latin-1").partition(";")[0].strip().lower()
