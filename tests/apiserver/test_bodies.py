@@ -237,8 +237,15 @@ def test_aliases_that_multiply_are_refused() -> None:
     assert len(decode_body(YAML, laughs(3))) == 3
 
 
+def test_aliases_that_nest_deeper_than_the_text_does_are_refused() -> None:
+    half = MAX_NESTING // 2 + 1
+    body = b"a: &a " + b"[" * half + b"]" * half + b"\nb: " + b"[" * half + b"*a" + b"]" * half
+    assert "deep" in refusal(YAML, body)
+    assert "deep" in refusal(YAML, body.replace(b"[" * half, b"[" * 900).replace(b"]" * half, b"]" * 900))
+
+
 def test_an_alias_to_itself_is_refused() -> None:
-    assert "an alias stands within what it names" in refusal(YAML, b"&a {b: *a}")
+    assert "deep" in refusal(YAML, b"&a {b: *a}")
     assert "too large" in refusal(YAML, b"&a {b: *a, c: *a}")
 
 

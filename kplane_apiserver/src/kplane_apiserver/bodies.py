@@ -111,7 +111,7 @@ def decode_yaml(body: bytes) -> Any:
             pass  # a YAML flow mapping: the YAML reader decides, and its message is the better one
     from kplane_apiserver import yamlbody  # noqa: PLC0415 - many servers never see YAML, and PyYAML loads slowly
 
-    value = yamlbody.load(body)
+    value = yamlbody.load(body, MAX_NESTING)
     if isinstance(value, dict | list):
         _check_nesting(value)
     return value

@@ -15,12 +15,15 @@ import yaml
 from kplane_core.errors import BadRequest
 
 MAX_EXPANDED = 4 << 20
-MAX_LEVELS = 1001  # libyaml itself stops at 1000, so that only an alias to itself gets there
 MAX_EXACT = 1 << 53
 
 
-def load(body: bytes) -> Any:
+def load(body: bytes, max_nesting: int) -> Any:
     """Return the value of the one document in `body`, made of JSON's types only.
+
+    Args:
+        body: the document.
+        max_nesting: how deep aliases may nest it; without aliases the caller checks the depth.
 
     Raises:
         BadRequest: it is not YAML, or holds what JSON cannot; the message names line and column.
@@ -29,7 +32,7 @@ def load(body: bytes) -> Any:
         value = yaml.load(body, _Loader)  # noqa: S506 - makes JSON's types only
     except yaml.YAMLError as error:
         raise BadRequest(f"the body of the request is not valid YAML: {_yaml_fault(error)}") from None
-    return _without_aliases(value) if b"&" in body and b"*" in body else value
+    return _without_aliases(value, max_nesting) if b"&" in body and b"*" in body else value
 
 
 def _yaml_fault(error: yaml.YAMLError) -> str:
@@ -39,10 +42,10 @@ def _yaml_fault(error: yaml.YAMLError) -> str:
     return " ".join(str(error).split())
 
 
-def _without_aliases(value: Any) -> Any:
+def _without_aliases(value: Any, max_nesting: int) -> Any:
     """Return a copy in which nothing is shared, refusing what is too large for that or contains itself."""
     size, level = 0, [value]
-    for _ in range(MAX_LEVELS):
+    for _ in range(max_nesting + 1):
         deeper: list[Any] = []
         for node in level:
             if isinstance(node, dict):
@@ -58,7 +61,7 @@ def _without_aliases(value: Any) -> Any:
         if not deeper:
             return msgspec.json.decode(msgspec.json.encode(value))
         level = deeper
-    raise BadRequest("the body of the request is not valid YAML: an alias stands within what it names")
+    raise BadRequest(f"the body of the request is nested more than {max_nesting} deep")
 
 
 class _Loader(yaml.CSafeLoader):
