@@ -23,6 +23,7 @@ from kplane_core.storage.interface import (
     Watch,
     WatchEvent,
 )
+from kplane_core.storage.keys import prefix_end
 from kplane_core.storage.resource import Resource
 from kplane_core.storage.selection import (
     AttributeFunc,
@@ -258,9 +259,28 @@ class Context:
     @property
     def engine(self) -> Engine:
         """The engine below the stores, for the cases on the ten engine methods."""
-        if not isinstance(self._connection, EngineConnection):
+        return self.engine_of(self._connection)
+
+    async def second_engine(self) -> Engine:
+        """Return the engine of another connection to the same database."""
+        return self.engine_of(await self.session.second_connection())
+
+    def engine_of(self, connection: Connection) -> Engine:
+        """Return the engine of a connection; needs the `engine` hook."""
+        if not isinstance(connection, EngineConnection):
             _missing(Hook.ENGINE, "this backend's stores are not built on an engine")
-        return self._connection.engine
+        return connection.engine
+
+    def span(self, below: str = "") -> tuple[str, str]:
+        """Return the bounds of the engine keys of this case, or of those in a directory `below/` of it."""
+        start = f"{self.root}/{below}/" if below else f"{self.root}/"
+        return start, prefix_end(start)
+
+    async def connect(self) -> Connection:
+        """Return a connection of the case's own, which is closed when the case ends."""
+        connection = await self.session.harness.connect()
+        self._connections.append(connection)
+        return connection
 
     async def increase_rv(self) -> int:
         """Write once outside the case's resource and return that write's resourceVersion."""
@@ -393,6 +413,8 @@ class Context:
             await watch.__aexit__(None, None, None)
         for store in self._stores:
             await store.aclose()
+        for connection in self._connections:
+            await connection.aclose()
 
 
 def _missing(hook: Hook, detail: str = "") -> NoReturn:

@@ -166,7 +166,8 @@ body { margin: 0; padding: 2rem 1rem 4rem; background: var(--back); color: var(-
   font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 68rem; margin: auto; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .6rem; }
-p { color: var(--soft); margin: .2rem 0 1.2rem; } code, td.id { font-family: ui-monospace, monospace; font-size: .86em; }
+p { color: var(--soft); margin: .2rem 0 1.2rem; }
+code, td.id { font-family: ui-monospace, monospace; font-size: .86em; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; background: var(--paper);
   border: 1px solid var(--line); border-radius: 8px; }
 th, td { padding: .5rem .7rem; text-align: left; border-top: 1px solid var(--line); vertical-align: top; }
