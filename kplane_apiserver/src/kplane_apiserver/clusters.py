@@ -85,9 +85,19 @@ class Clusters:
         """
         task = self._making.get(cluster)
         if task is None:
-            task = self._own(cluster, self._find_or_make(cluster))
+            make = self._settings.cluster_creation == "auto"
+            task = self._own(cluster, self._find_or_make(cluster, make=make))
         # A client that goes away must not take the others' cluster with it.
         await asyncio.shield(task)
+
+    async def ensure(self, cluster: str) -> None:
+        """Return when the cluster can be used; make it if it does not exist, also where touching would not.
+
+        Raises:
+            ApiError: 409 while it is being deleted.
+        """
+        if cluster not in self.known:
+            await self._own(cluster, self._find_or_make(cluster, make=True))
 
     async def bootstrap(self, cluster: str) -> None:
         """Write what every cluster has from the start, as far as it is not there yet."""
@@ -107,7 +117,7 @@ class Clusters:
         if cluster == self._settings.root_cluster:
             raise forbidden(subject_of(cluster), "the root cluster always exists and is no Cluster object")
 
-    async def _find_or_make(self, cluster: str) -> None:
+    async def _find_or_make(self, cluster: str, *, make: bool) -> None:
         root = self._settings.root_cluster
         stored = await self._served.store.get(self._served.key(root, "", cluster), _MAYBE_ABSENT)
         if stored.exists:
@@ -115,7 +125,7 @@ class Clusters:
                 raise conflict(subject_of(cluster), "the cluster is being deleted; wait until that is done")
             self.known.add(cluster)
             return
-        if self._settings.cluster_creation == "explicit":
+        if not make:
             raise _unknown(cluster)
         await self.bootstrap(cluster)
         made = await self._create(self._served.kind, root, "", cluster)

@@ -1,6 +1,7 @@
 """The API server, assembled: usable below uvicorn, below any other ASGI server, and inside a test."""
 
 import functools
+from typing import Self
 
 from kplane_apiserver import contents
 from kplane_apiserver.asgi import Application
@@ -82,6 +83,23 @@ class ApiServer:
         await services.clusters.start()
         await contents.find_unfinished(services)
         services.lifecycle.start(functools.partial(contents.finish, services))
+
+    async def ensure_cluster(self, cluster: str) -> None:
+        """Return when a virtual cluster can be used; make it if it does not exist, in either mode of creation.
+
+        Raises:
+            ApiError: 409 while it is being deleted.
+        """
+        await self.services.clusters.ensure(cluster)
+
+    async def __aenter__(self) -> Self:
+        """Start the server."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close the server; the connection stays open."""
+        await self.aclose()
 
     async def drain(self) -> None:
         """End open watches cleanly and take no new ones; return after at most the drain time-out."""
