@@ -17,7 +17,7 @@ from kplane_core.plugins.arguments import Arguments
 from kplane_core.plugins.commands import COMMANDS_GROUP, Command, Parsed
 from kplane_core.plugins.discovery import Plugins, discover, installed, provided_by
 from kplane_core.plugins.errors import BrokenPlugin, FlagConflict, suggestion
-from kplane_core.plugins.flags import Flags, csv, filled_text, option
+from kplane_core.plugins.flags import Flags, Section, csv, filled_text, option
 from kplane_core.plugins.values import Config, Values, load_config
 
 if TYPE_CHECKING:
@@ -180,14 +180,13 @@ def run_command(table: CommandTable, name: str, argv: Sequence[str], environ: Ma
     plugins = discover(disabled=phase.no_plugin, environ=environ)
     if not phase.wants_help and plugins.unknown_blocked:
         _warn(f"--no-plugin: not installed: {', '.join(plugins.unknown_blocked)}")
-    flags = Flags()
     # Loaded in strict mode even where nobody needs them, so that CI hears of each broken one.
     if phase.wants_help or plugins.strict:
         plugins.load_all()
     if phase.wants_help:
-        print(_command_help(table, command, flags, plugins), end="")
+        print(_command_help(table, command, plugins), end="")
         return 0
-    parsed = _second_phase(table, command, flags, plugins, phase)
+    parsed = _second_phase(table, command, plugins, phase)
     for one in plugins.problems:
         _warn(str(one.error))
     return command.run(parsed)
@@ -241,7 +240,8 @@ def _core_flags(flags: Flags, command: Command) -> None:
     flags.add("", PluginOptions, title="plugins and configuration")
 
 
-def _second_phase(table: CommandTable, command: Command, flags: Flags, plugins: Plugins, phase: _FirstPhase) -> Parsed:
+def _second_phase(table: CommandTable, command: Command, plugins: Plugins, phase: _FirstPhase) -> Parsed:
+    flags = Flags()
     backend = plugins.select(phase.storage_backend) if command.selects_backend else None
     plugins.load_extensions()
     command.configure(flags.owned_by(table.owner(command.name)))
@@ -250,7 +250,8 @@ def _second_phase(table: CommandTable, command: Command, flags: Flags, plugins: 
     if backend is not None:
         plugins.backends.add_flags(flags, (backend.name,))
         foreign = {
-            name: f"{name} storage backend ({plugins.provider(name)})"
+            name: f"{name} storage backend ({plugins.provider(name)}), "
+            f"but the selected storage backend is {backend.name!r}"
             for name in plugins.backend_names()
             if name != backend.name
         }
@@ -267,25 +268,35 @@ def _second_phase(table: CommandTable, command: Command, flags: Flags, plugins: 
     return Parsed(values, plugins, plugins.select(backend.name) if backend else None, arguments.words)
 
 
-def _command_help(table: CommandTable, command: Command, flags: Flags, plugins: Plugins) -> str:
+def sections_for_help(table: CommandTable, command: Command, plugins: Plugins) -> tuple[Sequence[Section], list[str]]:
+    """Return every section that a command could use, and why some are missing.
+
+    Args:
+        table: the installed commands.
+        command: the command.
+        plugins: with everything loaded.
+    """
+    flags = Flags()
     command.configure(flags.owned_by(table.owner(command.name)))
     _core_flags(flags, command)
-    notes = []
+    missing = []
     if command.selects_backend:
         for name in plugins.backends.names():
             try:
                 plugins.backends.add_flags(flags, (name,))
             except FlagConflict as error:
-                notes.append(f"{name}: {error}")
+                missing.append(f"{name}: {error}")
     try:
         plugins.add_flags(flags)
     except FlagConflict as error:
-        notes.append(str(error))
-    notes += [f"{one.name}: {one.error}" for one in plugins.problems]
-    listed = ["", "not shown:", *(f"  {note}" for note in notes)] if notes else []
-    return Arguments(
-        f"kplane {command.name}", command.summary, flags.sections, notes=listed, words=command.words
-    ).help()
+        missing.append(str(error))
+    return flags.sections, missing + [f"{one.name}: {one.error}" for one in plugins.problems]
+
+
+def _command_help(table: CommandTable, command: Command, plugins: Plugins) -> str:
+    sections, missing = sections_for_help(table, command, plugins)
+    notes = ["", "not shown:", *(f"  {line}" for line in missing)] if missing else []
+    return Arguments(f"kplane {command.name}", command.summary, sections, notes=notes).help()
 
 
 def _warn(message: str) -> None:

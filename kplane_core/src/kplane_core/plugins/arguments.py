@@ -42,7 +42,7 @@ class Arguments:
         prog: the command as typed, for example `kplane serve`.
         summary: what the command does, for `--help`.
         sections: its flags.
-        foreign: name -> title of backends that are installed but whose flags are not known here.
+        foreign: for backends whose flags are not known here, name -> what follows "--name-flag belongs to the ".
         notes: lines for the end of `--help`.
         words: what may be typed besides flags; empty for nothing.
     """
@@ -123,7 +123,7 @@ class Arguments:
             return f"unexpected argument {argument!r}"
         for name, title in self._foreign.items():
             if flag.startswith((f"--{name}-", f"--no-{name}-")):
-                return f"{flag} belongs to the {title}, which is not selected; choose it with --storage-backend={name}"
+                return f"{flag} belongs to the {title}"
         negations = (setting.negation for setting in self._settings.values() if setting.negation)
         return f"unknown flag {flag}{suggestion(flag, [*self._settings, *negations, '--help'])}"
 
