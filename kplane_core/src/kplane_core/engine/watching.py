@@ -22,8 +22,8 @@ from kplane_core.engine.interface import (
 )
 from kplane_core.engine.reading import RecordReader, Unreadable
 from kplane_core.errors import Expired, InternalError, KplaneError, StoreReadError, TooLargeResourceVersion, Unreachable
-from kplane_core.storage.codec import encode_object
-from kplane_core.storage.interface import INITIAL_EVENTS_END, EventType, ListOptions, StoredObject, WatchEvent
+from kplane_core.storage.bookmarks import Bookmarks
+from kplane_core.storage.interface import EventType, ListOptions, StoredObject, WatchEvent
 from kplane_core.storage.keys import prefix_end
 from kplane_core.storage.resource import Resource
 
@@ -52,9 +52,7 @@ class EventBuilder:
         self._reader = reader
         self._matches = matches
         self._record_seen = record_seen
-        empty = {"apiVersion": resource.api_version, "kind": resource.kind}
-        self._bookmark = encode_object(empty)
-        self._end_bookmark = encode_object(empty | {"metadata": {"annotations": {INITIAL_EVENTS_END: "true"}}})
+        self.bookmark = Bookmarks(resource).at
 
     def initial(self, record: Record) -> WatchEvent | None:
         """Return the ADDED event for a record of the initial state, or None when it does not match."""
@@ -85,11 +83,6 @@ class EventBuilder:
         if self._selected(old):
             return WatchEvent(EventType.DELETED, StoredObject(new.key, event.revision, old.raw))
         return None
-
-    def bookmark(self, revision: int, *, initial_events_end: bool = False) -> WatchEvent:
-        """Return a bookmark at `revision`."""
-        raw = self._end_bookmark if initial_events_end else self._bookmark
-        return WatchEvent(EventType.BOOKMARK, StoredObject("", revision, raw))
 
     def _deleted(self, event: EngineEvent) -> WatchEvent | None:
         previous = self._previous(event)
