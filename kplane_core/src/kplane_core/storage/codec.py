@@ -17,6 +17,7 @@ _DECODER = msgspec.json.Decoder(dict[str, Any])
 _HEAD_KEYS = ("apiVersion", "kind")
 _NOT_STORED = ("resourceVersion", "selfLink")
 _METADATA = b'"metadata":{'
+_EMPTY_METADATA = b'"metadata":{}'
 # What follows the opening brace matters: a splice before anything else than a name or the closing brace is no JSON.
 _CANONICAL_HEAD = re.compile(rb'\{(?:"apiVersion":"[^"\\]*",)?(?:"kind":"[^"\\]*",)?"metadata":\{["}]').match
 
@@ -104,6 +105,8 @@ def splice_resource_version(raw: bytes, revision: int) -> bytes:
     if not revision or not raw:
         return raw
     # In canonical form no quote can stand unescaped before the object's own metadata, so the first match is it.
-    at = raw.find(_METADATA) + len(_METADATA)
-    tail = raw[at:]
-    return b'%s"resourceVersion":"%d"%s%s' % (raw[:at], revision, b"" if tail[:1] == b"}" else b",", tail)
+    if _EMPTY_METADATA in raw:
+        at = raw.find(_METADATA) + len(_METADATA)
+        comma = b"" if raw[at : at + 1] == b"}" else b","
+        return b'%s"resourceVersion":"%d"%s%s' % (raw[:at], revision, comma, raw[at:])
+    return raw.replace(_METADATA, b'"metadata":{"resourceVersion":"%d",' % revision, 1)
