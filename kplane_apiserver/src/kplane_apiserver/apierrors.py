@@ -6,6 +6,8 @@ answer is made here once. What a store raises is translated in `kplane_core.erro
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from kplane_core.errors import ApiError, InvalidError, Status, StatusCause, Subject
 
 PATH_NOT_FOUND = "the server could not find the requested resource"
@@ -173,5 +175,7 @@ def _shown(value: object) -> str:
             return "true" if value else "false"
         case str():
             return f'"{value}"'
+        case list() | dict():
+            return msgspec.json.encode(value).decode()
         case _:
             return str(value)

@@ -257,11 +257,10 @@ def _version_list_faults(versions: Sequence[_Version]) -> Iterator[StatusCause]:
     if not named:
         yield field_required("spec.versions")
         return
-    shown = msgspec.json.encode(named).decode()
     if len(set(named)) < len(named):
-        yield field_invalid("spec.versions", shown, "must contain unique version names")
+        yield field_invalid("spec.versions", named, "must contain unique version names")
     if sum(version.storage for version in versions) != 1:
-        yield field_invalid("spec.versions", shown, "must have exactly one version marked as storage version")
+        yield field_invalid("spec.versions", named, "must have exactly one version marked as storage version")
 
 
 def _version_faults(version: _Version, path: str) -> Iterator[StatusCause]:

@@ -54,7 +54,7 @@ def _type_faults(node: dict[str, Any], place: str, untyped: str) -> Iterator[Sta
         yield field_forbidden(f"{place}.type", "type cannot be set to null, use nullable as an alternative")
     elif kind not in _TYPES:
         yield field_not_supported(f"{place}.type", kind, _TYPES)
-    elif kind == "array" and untyped and not node.get("items"):
+    elif kind == "array" and untyped and node.get("items") is None:
         yield field_required(f"{place}.items", "must be specified")
 
 
