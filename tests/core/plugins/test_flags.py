@@ -345,6 +345,17 @@ def test_values_that_do_not_fit_together_name_their_section() -> None:
     assert _refusal(["--db-low=3"], options=PairOptions) == "db storage backend (kplane-db 1.0): low 3 is above high 2"
 
 
+def _wordy(given: str) -> str:
+    raise UsageError(f"first\nsecond {given}")
+
+
+def test_a_parser_of_ones_own_may_raise_any_error_of_kplane_at_any_length() -> None:
+    wordy = attrs.make_class("wordy", {"x": option("", parse=_wordy, help="x")})
+    assert _refusal(["--db-x=a"], options=wordy) == "--db-x: first second a"
+    assert len(_refusal([f"--db-x={'a' * 5000}"], options=wordy)) < 300
+    assert SECRET not in _refusal([f"--db-x=http://me:{SECRET}@host"], options=wordy)
+
+
 def test_options_without_a_prefix_have_names_of_their_own() -> None:
     flags = Flags("kplane-apiserver 1.0")
     flags.add("", PairOptions, title="server", env="KPLANE_SERVE_", toml="serve")

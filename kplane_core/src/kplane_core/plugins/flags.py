@@ -265,20 +265,18 @@ class Flags:
             backend: the backend that must be selected for the section to be in use.
 
         Raises:
-            FlagConflict: a flag, variable or key is taken; the message names both owners. Nothing is added.
+            FlagConflict: a name is taken; the message names both owners, and nothing is added.
             TypeError: `options` is not such a class.
         """
         owner = owner or self._owner
-        table = section if toml is None else toml
-        prefix = env if env is not None else _env_prefix(section)
+        table, prefix = section if toml is None else toml, _env_prefix(section) if env is None else env
         settings = tuple(_settings(section, options, prefix))
         claims = dict.fromkeys(_claimed(settings, table), owner)
-        for what in claims:
-            if taken := self._claims.get(what):
-                raise FlagConflict(what, (taken, owner))
+        if taken := next((what for what in claims if what in self._claims), None):
+            raise FlagConflict(taken, (self._claims[taken], owner))
         self._claims.update(claims)
-        heading = title or (f"{section} ({owner})" if section else "options")
-        self._sections.append(Section(section, options, heading, description, owner, prefix, table, backend, settings))
+        title = title or (f"{section} ({owner})" if section else "options")
+        self._sections.append(Section(section, options, title, description, owner, prefix, table, backend, settings))
 
 
 def _env_prefix(section: str) -> str:

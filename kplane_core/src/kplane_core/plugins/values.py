@@ -5,12 +5,14 @@ from typing import Any, Literal, TypeVar, cast
 
 import attrs
 
-from kplane_core.errors import UsageError
+from kplane_core.errors import KplaneError, UsageError
 from kplane_core.plugins.errors import BadConfig, suggestion
 from kplane_core.plugins.flags import Section, Setting
+from kplane_core.plugins.parsers import hide_user_info
 
 T = TypeVar("T")
 
+_LONGEST_COMPLAINT = 300
 _TOML_TYPES = {bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "a table"}
 
 
@@ -230,7 +232,7 @@ class Values:
             if source.kind == "environment":
                 return setting.parser(self._environ[setting.env])
             return _from_toml(setting, self._config.table(section)[setting.key])
-        except (ValueError, TypeError, OverflowError) as error:
+        except (ValueError, TypeError, OverflowError, KplaneError) as error:
             raise _refused(source, setting, error) from (None if setting.option.secret else error)
 
     def _instance(self, section: Section, given: Mapping[str, Any]) -> Any:
@@ -289,8 +291,11 @@ def _refuses(section: Section, setting: Setting, value: object) -> bool:
 
 
 def _complaint(error: Exception) -> str:
-    # Only the first argument: attrs adds the attribute and the value as further ones.
-    return str(error.args[0]) if error.args else type(error).__name__
+    # Of attrs' own errors only the first argument: the attribute and the value follow as further ones.
+    of_attrs = any(isinstance(one, attrs.Attribute) for one in error.args)
+    told = str(error.args[0] if of_attrs else error)
+    line = hide_user_info(" ".join(told.split())) or type(error).__name__
+    return line if len(line) <= _LONGEST_COMPLAINT else f"{line[: _LONGEST_COMPLAINT // 2]} … {line[-100:]}"
 
 
 def _refused(source: Source, setting: Setting, error: Exception) -> BadConfig:
