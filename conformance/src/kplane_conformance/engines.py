@@ -30,7 +30,7 @@ def revision_of(answer: object) -> int:
 async def collect(watch: EngineWatch, last: int, within: float = EVENT_TIMEOUT) -> Sequence[EngineEvent]:
     """Return the events of a watch up to the one with revision `last`, progress marks left out."""
     events: list[EngineEvent] = []
-    while not events or events[-1].revision < last:
+    while all(event.revision < last for event in events):
         try:
             batch = await asyncio.wait_for(watch.batch(), within)
         except TimeoutError:
