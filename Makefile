@@ -19,7 +19,7 @@ PYPROJECTS := $(wildcard pyproject.toml */pyproject.toml plugins/*/pyproject.tom
 MEMBERS := $(patsubst %/pyproject.toml,-e ./%,$(wildcard */pyproject.toml plugins/*/pyproject.toml))
 RUNTIME := -e ./kplane_core -e ./plugins/kplane_memory -e ./kplane_apiserver
 
-.PHONY: help serve test lint format types bench conformance install clean
+.PHONY: help serve test conformance lint format types docs bench install clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ format: .venv/.develop  ## Rewrite the sources as the formatter wants them
 
 types: .venv/.develop  ## Check the types, strictly
 	@$(BIN)/mypy
+
+docs: .venv/.develop  ## Write the generated parts of the documentation
+	@$(BIN)/python tools/generate_docs.py
 
 bench: .venv/.develop  ## Measure speed and memory, as a table and as JSON
 	@$(BIN)/python -m benchmarks $(ARGS)

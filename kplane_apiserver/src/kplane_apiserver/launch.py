@@ -15,7 +15,7 @@ from kplane_apiserver.server import ApiServer
 from kplane_apiserver.settings import Settings
 from kplane_core.errors import Unreachable, UsageError
 from kplane_core.plugins.backends import Backend
-from kplane_core.plugins.capabilities import Capability, Supported
+from kplane_core.plugins.capabilities import Capability, Unsupported
 from kplane_core.plugins.commands import Parsed
 
 _INTERRUPTED = 130
@@ -79,8 +79,8 @@ def _settings(options: ServeOptions) -> Settings:
 
 def _greeting(options: ServeOptions, backend: Backend, url: str) -> str:
     """Return where the server listens, what it serves, and what to type next."""
-    durable = isinstance(backend.capabilities[Capability.PERSISTENCE], Supported)
-    storage = backend.name if durable else f"{backend.name} (gone when the server stops)"
+    persistence = backend.capabilities[Capability.PERSISTENCE]
+    storage = f"{backend.name}: {persistence.reason}" if isinstance(persistence, Unsupported) else backend.name
     clusters = options.context_clusters
     others = "others are made when first touched"
     if options.cluster_creation == EXPLICIT:
