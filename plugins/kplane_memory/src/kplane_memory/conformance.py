@@ -1,5 +1,6 @@
 """What the conformance suite needs to try the memory backend; production code never loads it."""
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,10 @@ class MemoryHarness:
         connection = EngineConnection(SharedEngine(self._engine))
         await connection.start()
         return connection
+
+    def shared_task(self, task: "asyncio.Task[object]") -> bool:
+        """Return whether a task belongs to a connection: its compaction loop, or a probe that several wait for."""
+        return task.get_name() in {"kplane-compaction", "kplane-probe"}
 
 
 def harness() -> MemoryHarness:

@@ -248,9 +248,9 @@ class MemoryEngine:
     def _set_ttl(self, key: str, ttl: int) -> None:
         if ttl:
             self._expiry.set(key, ttl)
-            self._arm()
         else:
             self._expiry.clear(key)
+        self._arm()
 
     def _arm(self) -> None:
         """Let the one timer ring for the next deadline."""

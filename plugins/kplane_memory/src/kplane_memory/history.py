@@ -11,6 +11,7 @@ from kplane_core.engine.interface import EngineEvent
 from kplane_memory.index import SortedKeys
 
 _SHORT = 64  # so few events are walked faster than looked up
+_WALKED_PER_LOOKUP = 8  # events that are passed over in the time that it takes to open one more directory
 
 
 class _Lane:
@@ -100,7 +101,7 @@ class History:
     def since(self, revision: int, start: str, end: str) -> list[EngineEvent]:
         """Return the events after `revision` (which is not below the floor - 1) on start <= key < end, in order."""
         behind = self._log[-1].revision - revision if self._log else 0
-        lanes = self._lanes_between(start, end, behind // 8) if behind > _SHORT else None
+        lanes = self._lanes_between(start, end, behind // _WALKED_PER_LOOKUP) if behind > _SHORT else None
         if lanes is None:
             found = []
             for event in reversed(self._log):

@@ -1,8 +1,8 @@
 """An ordered set of keys that stays cheap at a million of them.
 
 One sorted list would move half of itself on every insert (10 to 17 microseconds at 200,000 keys). A list of short
-sorted lists, with the last key of each beside it, needs two binary searches and moves at most `_SPLIT` entries. It makes
-no assumption about how keys look, so a scan of one cluster, of a whole resource or of any odd range is the same walk.
+sorted lists, with an upper bound of each beside it, needs two binary searches and moves at most `_SPLIT` entries. It
+assumes nothing about how keys look: a scan of one cluster, of a whole resource or of any odd range is the same walk.
 """
 
 from bisect import bisect_left, insort
@@ -13,25 +13,26 @@ _SPLIT = 1024  # a chunk that grows beyond this is cut in two
 class SortedKeys:
     """A set of strings in code point order, which is the order of their UTF-8 bytes."""
 
-    __slots__ = ("_chunks", "_lasts")
+    __slots__ = ("_bounds", "_chunks")
 
     def __init__(self) -> None:
         self._chunks: list[list[str]] = []
-        self._lasts: list[str] = []
+        # No key of a chunk is greater than its bound, every key of the next one is. A removed key may stay a bound.
+        self._bounds: list[str] = []
 
     def add(self, key: str) -> None:
         """Add `key`, which must not be present."""
-        lasts = self._lasts
-        if not lasts:
+        bounds = self._bounds
+        if not bounds:
             self._chunks.append([key])
-            lasts.append(key)
+            bounds.append(key)
             return
-        at = bisect_left(lasts, key)
-        if at == len(lasts):
+        at = bisect_left(bounds, key)
+        if at == len(bounds):
             at -= 1
             chunk = self._chunks[at]
             chunk.append(key)
-            lasts[at] = key
+            bounds[at] = key
         else:
             chunk = self._chunks[at]
             insort(chunk, key)
@@ -39,28 +40,26 @@ class SortedKeys:
             upper = chunk[_SPLIT // 2 :]
             del chunk[_SPLIT // 2 :]
             self._chunks.insert(at + 1, upper)
-            lasts[at : at + 1] = [chunk[-1], upper[-1]]
+            bounds[at : at + 1] = [chunk[-1], upper[-1]]
 
     def remove(self, key: str) -> None:
         """Remove `key`, which must be present."""
-        at = bisect_left(self._lasts, key)
+        at = bisect_left(self._bounds, key)
         chunk = self._chunks[at]
         del chunk[bisect_left(chunk, key)]
         if not chunk:
-            del self._chunks[at], self._lasts[at]
-        else:
-            self._lasts[at] = chunk[-1]
+            del self._chunks[at], self._bounds[at]
 
     def between(self, start: str, end: str, limit: int = 0) -> list[str]:
         """Return the keys with start <= key < end, in order, at most `limit` (0 for all)."""
         found: list[str] = []
         if start >= end:
             return found
-        at = bisect_left(self._lasts, start)
-        low = bisect_left(self._chunks[at], start) if at < len(self._lasts) else 0
-        while at < len(self._lasts):
+        at = bisect_left(self._bounds, start)
+        low = bisect_left(self._chunks[at], start) if at < len(self._bounds) else 0
+        while at < len(self._bounds):
             chunk = self._chunks[at]
-            last_chunk = self._lasts[at] >= end
+            last_chunk = self._bounds[at] >= end
             high = bisect_left(chunk, end) if last_chunk else len(chunk)
             if limit and high - low >= limit - len(found):
                 found += chunk[low : low + limit - len(found)]
@@ -83,5 +82,5 @@ class SortedKeys:
         return whole - low + high
 
     def _position(self, key: str) -> tuple[int, int]:
-        at = bisect_left(self._lasts, key)
-        return at, (bisect_left(self._chunks[at], key) if at < len(self._lasts) else 0)
+        at = bisect_left(self._bounds, key)
+        return at, (bisect_left(self._chunks[at], key) if at < len(self._bounds) else 0)

@@ -69,7 +69,7 @@ CAPABILITIES: Final[dict[Capability, Support]] = {
 async def connect(options: MemoryOptions) -> "Connection":
     """Return a connection to a new, empty engine."""
     # Describing the backend, as --help does, must not load the engine.
-    from kplane_core.engine.factory import EngineConnection  # noqa: PLC0415
+    from kplane_core.engine.factory import CompactionPolicy, EngineConnection  # noqa: PLC0415
     from kplane_memory.engine import MemoryEngine  # noqa: PLC0415
 
     engine = MemoryEngine(
@@ -77,7 +77,7 @@ async def connect(options: MemoryOptions) -> "Connection":
         history_bytes=options.history_bytes,
         progress_interval=options.progress_interval,
     )
-    connection = EngineConnection(engine, compaction_interval=options.compaction_interval)
+    connection = EngineConnection(engine, compaction=CompactionPolicy(interval=options.compaction_interval))
     await connection.start()
     return connection
 

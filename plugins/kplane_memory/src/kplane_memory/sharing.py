@@ -65,7 +65,7 @@ class SharedEngine:
         """End the watches of this connection; afterwards every other method raises EngineUnreachable."""
         self._closed = True
         for watch in list(self._watches):
-            await watch.aclose()
+            watch.close()
 
     def _open(self) -> MemoryEngine:
         if self._closed:
@@ -84,7 +84,11 @@ class SharedWatch:
         """Do what `MemoryWatch.batch` does."""
         return await self._watch.batch()
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """End the watch; idempotent."""
         self._siblings.discard(self)
-        await self._watch.aclose()
+        self._watch.close()
+
+    async def aclose(self) -> None:
+        """Do what `close` does: there is nothing to wait for."""
+        self.close()

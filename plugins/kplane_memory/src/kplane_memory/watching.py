@@ -55,12 +55,8 @@ class MemoryWatch:
                 return ()
             await self._wait()
 
-    async def aclose(self) -> None:
-        """End the watch; a waiting `batch` returns empty."""
-        self.close()
-
     def close(self) -> None:
-        """Do what `aclose` does, without a need to await."""
+        """End the watch; idempotent. A waiting `batch` returns empty."""
         if self._closed:
             return
         self._closed = True
@@ -68,6 +64,10 @@ class MemoryWatch:
         self._pending = []
         self._lost = None
         self._wake()
+
+    async def aclose(self) -> None:
+        """Do what `close` does: there is nothing to wait for."""
+        self.close()
 
     def offer(self, event: EngineEvent) -> None:
         """Add an event of the range to what the next batch returns."""
