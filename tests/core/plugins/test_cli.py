@@ -89,6 +89,7 @@ MISTAKES = [
     (["greet", "--storage-backend"], "--storage-backend: needs a value"),
     (["greet", "--storage-backend=alpha", "--no-plugin=alpha"], "plugin 'alpha' is switched off by --no-plugin"),
     (["greet", "--storage-backend=alpha", "--alpha-limit=0"], "--alpha-limit: must be at least 1, not 0"),
+    (["greet", "--storage-backend=alpha", "--fail", "--alpha-limit=0"], "--alpha-limit: must be at least 1, not 0"),
     (["greet", "--storage-backend=alpha", "--prot=1"], "unknown flag --prot. Did you mean '--port'?"),
     (["greet", "--storage-backend=alpha", "--config=/nowhere"], "--config: cannot read '/nowhere'"),
     (["greet", "--config="], "--config: is empty"),
@@ -221,12 +222,14 @@ def test_a_plugin_that_prints_does_not_disturb_json(site: Any, plugin_source: So
     assert done.returncode == 0
 
 
-def test_a_reader_that_leaves_causes_no_traceback() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_causes_no_traceback(unbuffered: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
         done = subprocess.run(
             [sys.executable, "-m", "kplane_core", "backends", "-v"],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
             stdout=writing,
             stderr=subprocess.PIPE,
             text=True,

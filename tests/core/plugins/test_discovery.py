@@ -14,6 +14,7 @@ from kplane_core.plugins.errors import (
     DuplicateBackend,
     FlagConflict,
     IncompatiblePlugin,
+    InvalidPlugin,
     UnknownBackend,
 )
 from kplane_core.plugins.flags import Flags
@@ -265,3 +266,41 @@ def test_a_plugin_that_fails_in_a_later_hook_becomes_broken(site: Any, plugin_so
     plugins.add_flags(Flags())
     with pytest.raises(BrokenPlugin, match="ZeroDivisionError: late"):
         plugins.select("late")
+
+
+def test_a_broken_plugin_wraps_nothing(site: Any, plugin_source: Callable[[str], str]) -> None:
+    broken = EXTENSION.replace('checks.add("tracing", check)', "raise OSError")
+    site.install("kplane-tracing", broken, name="tracing", group="kplane.extensions")
+    site.install("kplane-good", plugin_source("good"), name="good")
+    plugins = site.discover()
+    backend = plugins.select("good")
+    plugins.load_extensions()
+    connection: Any = _Connection()
+    resource: Any = "pods"
+    assert plugins.build_store(backend, connection, resource) == ("traced", "pods", ("store", "pods"))
+    assert len(plugins.health_checks()) == 0
+    assert plugins.build_store(backend, connection, resource) == ("store", "pods")
+    assert [one.name for one in plugins.problems] == ["tracing"]
+
+
+def test_a_wrapper_that_loses_the_store_is_told(site: Any, plugin_source: Callable[[str], str]) -> None:
+    broken = EXTENSION.replace('return ("traced", resource, inner)', "return None")
+    site.install("kplane-tracing", broken, name="tracing", group="kplane.extensions")
+    site.install("kplane-good", plugin_source("good"), name="good")
+    plugins = site.discover()
+    backend = plugins.select("good")
+    plugins.load_extensions()
+    connection: Any = _Connection()
+    resource: Any = "pods"
+    with pytest.raises(InvalidPlugin, match="returned no store"):
+        plugins.build_store(backend, connection, resource)
+
+
+def test_health_checks_with_one_name_make_the_second_owner_broken(site: Any) -> None:
+    site.install("kplane-tracing", EXTENSION, name="tracing", group="kplane.extensions")
+    site.install("kplane-rival", EXTENSION, name="rival", group="kplane.extensions")
+    plugins = site.discover()
+    plugins.load_all()
+    assert len(plugins.health_checks()) == 1
+    told = "health check 'tracing' is contributed by kplane-rival 1.2.3 and by kplane-tracing 1.2.3"
+    assert [str(one.error) for one in plugins.problems] == [f"kplane-tracing 1.2.3 failed to load: {told}"]

@@ -1,5 +1,6 @@
 """One attrs class becomes flags, variables, file keys and typed values; every mistake names its source in one line."""
 
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class DbOptions:
     names: tuple[str, ...] = option((), parse=csv, help="names")
     password: str = option("", secret=True, help="user password")
     pin: int = option(0, secret=True, help="a secret number")
+    code: str = option("", secret=True, validator=attrs.validators.in_(("", "abc")), help="a short secret")
     durable: bool = option(False, help="wait for the disk")
     color: bool = option(True, help="be colourful")
     mode: str = option("fast", parse=choice("fast", "safe"), help="how")
@@ -257,16 +259,14 @@ def test_a_mistyped_command_line_is_refused(argv: list[str], complaint: str) -> 
         {"argv": [f"--db-pin={SECRET}"]},
         {"environ": {"KPLANE_DB_PIN": SECRET}},
         {"document": {"db": {"pin": SECRET}}},
+        {"argv": [f"--db-code={SECRET}"]},
     ],
 )
 def test_a_refused_secret_is_never_shown(sources: dict[str, Any]) -> None:
     with pytest.raises(BadConfig) as caught:
         _values(**sources).check()
     assert "the value is refused (not shown, it is secret)" in str(caught.value)
-    chain: BaseException | None = caught.value
-    while chain is not None and not chain.__suppress_context__:
-        assert SECRET not in str(chain)
-        chain = chain.__cause__ or chain.__context__
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_an_accepted_secret_is_never_shown() -> None:
@@ -277,8 +277,10 @@ def test_an_accepted_secret_is_never_shown() -> None:
     assert next(row.text for row in values.shown() if row.flag == "--db-password") == "***"
 
 
-@pytest.mark.parametrize("password", [SECRET, f"{SECRET})<@/%", f"{SECRET}@:/[", f"a@{SECRET}#?"])
-def test_credentials_within_a_url_are_never_shown(password: str) -> None:
+@pytest.mark.parametrize("tail", ["", ")<@/%", "@:/["])
+@pytest.mark.parametrize("head", ["", "a@", "a#", "a?", "a/"])
+def test_credentials_within_a_url_are_never_shown(head: str, tail: str) -> None:
+    password = f"{head}{SECRET}{tail}"
     for given in (
         f"user:{password}@host",
         f"http://user:{password}@",
