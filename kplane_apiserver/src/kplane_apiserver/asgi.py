@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from kplane_apiserver.apierrors import request_timeout
 from kplane_apiserver.clusters import Clusters
-from kplane_apiserver.handlers import Handlers
+from kplane_apiserver.handlers import Handlers, MethodNotAllowed
 from kplane_apiserver.http import (
     ClientDisconnected,
     Message,
@@ -23,9 +23,6 @@ from kplane_apiserver.settings import Settings
 from kplane_core.errors import KplaneError, Status, status_for
 
 _log = logging.getLogger(__name__)
-
-_ALLOWED = (b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE")
-_BODYLESS = 405
 
 
 class Deadlines:
@@ -121,6 +118,7 @@ class Application:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = self.deadlines.enter()
+        answer: Response | StreamResponse | None = None
         try:
             answer = await self._answer(scope, receive)
             if isinstance(answer, Response):
@@ -130,17 +128,18 @@ class Application:
         except asyncio.CancelledError:
             if not self.deadlines.leave(token):
                 raise
-            task = asyncio.current_task()
-            assert task is not None
-            task.uncancel()
-            detail = f"the request did not complete within {self._timeout:g} seconds"
-            answer = status_response(request_timeout(detail).status())
-            await answer.send(send)
-            return
+            _uncancel()
+            if answer is None:
+                await self._timed_out().send(send)
+            return  # with half an answer sent, all that is left is to close the connection, which the HTTP server does
         finally:
             self.deadlines.leave(token)
         if not isinstance(answer, Response):
             await answer.stream(send)
+
+    def _timed_out(self) -> Response:
+        detail = f"the request did not complete within {self._timeout:g} seconds"
+        return status_response(request_timeout(detail).status())
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | StreamResponse:
         request: Request | None = None
@@ -180,9 +179,15 @@ def _refusal(error: KplaneError, request: Request | None) -> Response:
     if status.code >= 500:  # noqa: PLR2004 (HTTP)
         _log.warning("answered %d %s: %s", status.code, status.reason, status.message)
     response = status_response(status)
-    if status.code == _BODYLESS:
-        response.headers = (*response.headers, _ALLOWED)
+    if isinstance(error, MethodNotAllowed):
+        response.headers = (*response.headers, (b"allow", ", ".join(error.allowed).encode()))
     return response
+
+
+def _uncancel() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
 
 
 def _without_body(send: Send) -> Send:

@@ -1,37 +1,40 @@
 """Which part of the server answers a request."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 
 from kplane_apiserver import discovery, openapi, readers, removers, writers
-from kplane_apiserver.apierrors import method_not_allowed, method_not_supported, path_not_found, service_unavailable
+from kplane_apiserver.apierrors import path_not_found, service_unavailable
 from kplane_apiserver.health import PATHS as HEALTH_PATHS
 from kplane_apiserver.health import Health
 from kplane_apiserver.http import Request, Response, StreamResponse, json_response
+from kplane_apiserver.kinds import Kind
+from kplane_apiserver.routes import Route
 from kplane_apiserver.services import Services
 from kplane_apiserver.settings import version_document
 from kplane_apiserver.stores import Served
 from kplane_apiserver.watches import Watches
+from kplane_core.errors import ApiError, Status
 
 Handler = Callable[[Services, Request, Served], Awaitable[Response]]
 
-_COLLECTION: Mapping[str, tuple[str, Handler]] = MappingProxyType(
-    {"POST": ("create", writers.create), "DELETE": ("deletecollection", removers.delete_collection)}
-)
-_OBJECT: Mapping[str, tuple[str, Handler]] = MappingProxyType(
-    {
-        "PUT": ("update", writers.update),
-        "PATCH": ("patch", writers.patch),
-        "DELETE": ("delete", removers.delete),
-    }
-)
-_SUBRESOURCES: Mapping[str, Mapping[str, tuple[str, Handler]]] = MappingProxyType(
-    {
-        "status": {"PUT": ("update", writers.update), "PATCH": ("patch", writers.patch)},
-        "finalize": {"PUT": ("update", writers.update)},
-    }
-)
+_WRITES = ("POST", "PUT", "PATCH", "DELETE")
+_METHOD_NOT_ALLOWED = "the server does not allow this method on the requested resource"
+_READ = ("GET", "HEAD")
 _ROOT_PATHS = ("/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version")
+
+
+class MethodNotAllowed(ApiError):
+    """The path does not take this HTTP method: 405.
+
+    Args:
+        allowed: the methods that it takes.
+    """
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        super().__init__(Status(405, "MethodNotAllowed", _METHOD_NOT_ALLOWED))
+        self.allowed = tuple(allowed)
 
 
 class Handlers:
@@ -61,47 +64,29 @@ class Handlers:
         kind = self._services.catalog.lookup(route.cluster, route.group, route.version, route.resource)
         if kind is None or (bool(route.namespace) and not kind.namespaced):
             raise path_not_found()
-        served = self._services.stores.serve(kind)
-        if request.method == "GET" and not route.subresource:
-            return await self._read(request, served)
-        verb, handler = self._find(request, served)
-        if verb not in kind.verbs:
-            raise method_not_supported(request.subject, verb)
-        return await handler(self._services, request, served)
-
-    async def _read(self, request: Request, served: Served) -> Response | StreamResponse:
-        route = request.route
-        if route.name and served.kind.namespaced and not route.namespace:
+        if kind.namespaced and not route.namespace and route.name:
             raise path_not_found()
-        verb = "get" if route.name else "list"
-        if verb not in served.kind.verbs:
-            raise method_not_supported(request.subject, verb)
-        if request.scope["query_string"] and request.flag("watch"):
-            if self._watches.draining:
-                raise service_unavailable("the server is shutting down", retry_after=1)
-            return await self._watches.open(request, served)
-        return await (readers.get if route.name else readers.get_list)(request, served)
+        served = self._services.stores.serve(kind)
+        methods = _methods(kind, route)
+        if request.method not in methods:
+            raise MethodNotAllowed([method for method in ("GET", "HEAD", *_WRITES) if method in methods])
+        if request.method == "GET":
+            asked = request.scope
+            if asked["query_string"] and asked["method"] == "GET" and not route.subresource and request.flag("watch"):
+                return await self._watch(request, served)
+        return await methods[request.method](self._services, request, served)
 
-    def _find(self, request: Request, served: Served) -> tuple[str, Handler]:
-        route, kind = request.route, served.kind
-        methods = _OBJECT if route.name else _COLLECTION
-        if route.subresource:
-            if route.subresource not in kind.subresources or route.subresource not in _SUBRESOURCES:
-                raise path_not_found()
-            methods = _SUBRESOURCES[route.subresource]
-            if request.method == "GET" and route.subresource == "status":
-                return "get", _get_status
-        if kind.namespaced and not route.namespace and (route.name or request.method == "POST"):
-            raise path_not_found() if route.name else method_not_allowed()
-        found = methods.get(request.method)
-        if found is None:
-            raise method_not_allowed()
-        return found
+    async def _watch(self, request: Request, served: Served) -> StreamResponse:
+        if "watch" not in served.kind.verbs:
+            raise MethodNotAllowed(_READ)
+        if self._watches.draining:
+            raise service_unavailable("the server is shutting down", retry_after=1)
+        return await self._watches.open(request, served)
 
     async def _path(self, request: Request) -> Response:
         path = request.route.path
-        if request.method not in {"GET", "HEAD"}:
-            raise method_not_allowed()
+        if request.method != "GET":
+            raise MethodNotAllowed(_READ)
         head = path[0] if path else ""
         accept, known = request.header(b"accept"), request.header(b"if-none-match")
         response: Response | None = None
@@ -122,5 +107,59 @@ class Handlers:
         return response
 
 
-async def _get_status(_services: Services, request: Request, served: Served) -> Response:
+def _methods(kind: Kind, route: Route) -> Mapping[str, Handler]:
+    """Return what a path of this kind can be asked.
+
+    Raises:
+        ApiError: 404; the kind has no such subresource.
+    """
+    if not route.subresource:
+        where = "object" if route.name else "namespace" if route.namespace or not kind.namespaced else "everywhere"
+        return _main_methods(kind.verbs, where)
+    methods = _SUBRESOURCES.get(route.subresource)
+    if methods is None or route.subresource not in kind.subresources:
+        raise path_not_found()
+    return methods
+
+
+@cache
+def _main_methods(verbs: tuple[str, ...], where: str) -> Mapping[str, Handler]:
+    offered = {method: handler for verb, method, handler in _MAIN if verb in verbs and where in _WHERE[verb]}
+    return MappingProxyType({**offered, "HEAD": offered["GET"]} if "GET" in offered else offered)
+
+
+async def _get(_services: Services, request: Request, served: Served) -> Response:
     return await readers.get(request, served)
+
+
+async def _list(_services: Services, request: Request, served: Served) -> Response:
+    return await readers.get_list(request, served)
+
+
+_MAIN: Sequence[tuple[str, str, Handler]] = (
+    ("get", "GET", _get),
+    ("list", "GET", _list),
+    ("create", "POST", writers.create),
+    ("update", "PUT", writers.update),
+    ("patch", "PATCH", writers.patch),
+    ("delete", "DELETE", removers.delete),
+    ("deletecollection", "DELETE", removers.delete_collection),
+)
+# An object of a namespaced kind is created in a namespace; lists and their deletion also reach over all of them.
+_WHERE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "get": ("object",),
+        "list": ("namespace", "everywhere"),
+        "create": ("namespace",),
+        "update": ("object",),
+        "patch": ("object",),
+        "delete": ("object",),
+        "deletecollection": ("namespace",),
+    }
+)
+_SUBRESOURCES: Mapping[str, Mapping[str, Handler]] = MappingProxyType(
+    {
+        "status": {"GET": _get, "HEAD": _get, "PUT": writers.update, "PATCH": writers.patch},
+        "finalize": {"PUT": writers.update},
+    }
+)

@@ -47,7 +47,9 @@ class Request:
         self.scope = scope
         self.receive = receive
         self.route = route
-        self.method: str = scope["method"]
+        method: str = scope["method"]
+        # A HEAD is answered as a GET whose body is not sent.
+        self.method = "GET" if method == "HEAD" else method
         self._max_body = max_body
         self._query: dict[str, str] | None = None
 
