@@ -117,6 +117,13 @@ def test_preparing_again_changes_nothing() -> None:
     assert prepare_crd(once, once, LATER) == once
 
 
+@pytest.mark.parametrize("nonsense", [{"acceptedNames": 7}, {"storedVersions": 7}, {"conditions": [3]}])
+def test_nonsense_that_somebody_wrote_into_the_status_is_replaced(nonsense: dict[str, Any]) -> None:
+    old = prepare_crd(crd(), None, NOW)
+    old["status"] = old["status"] | nonsense
+    assert is_established(prepare_crd(crd(), old, LATER))
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 

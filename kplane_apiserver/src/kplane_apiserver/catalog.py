@@ -16,10 +16,10 @@ import attrs
 import msgspec
 
 from kplane_apiserver.crd_names import NamesInUse
-from kplane_apiserver.crds import is_established, kinds_of_crd, prepare_crd, version_priority
+from kplane_apiserver.crds import claims_of_crd, is_established, kinds_of_crd, prepare_crd, version_priority
 from kplane_apiserver.follow import Follower
 from kplane_apiserver.kinds import Kind, KindKey, builtin_kinds
-from kplane_core.errors import KeyNotFound, KplaneError
+from kplane_core.errors import InvalidKey, KeyNotFound, KplaneError
 from kplane_core.multicluster.keylayout import KeyLayout
 from kplane_core.storage.codec import decode_object
 from kplane_core.storage.interface import ResponseMeta, Store, StoredObject, UpdateResult
@@ -231,7 +231,11 @@ class Catalog:
         asyncio.get_running_loop().call_soon(kept.clear)
 
     def _apply(self, stored: StoredObject, deleted: bool) -> None:  # noqa: FBT001 (Follower's callback)
-        path = self._layout.relative(stored.key)
+        try:
+            path = self._layout.relative(stored.key)
+        except InvalidKey as error:
+            _log.warning("a record among the CustomResourceDefinitions is ignored: %s", error)
+            return
         entry = self._clusters.get(path.cluster)
         if deleted:
             if entry is not None and entry.definitions.pop(path.name, None) is not None:
@@ -325,25 +329,8 @@ def _parse(stored: StoredObject, digest: bytes) -> Definition:
         crd = decode_object(stored.raw)
         kinds = kinds_of_crd(crd)
         established = is_established(crd)
-        group, names = _claims(crd)
-    except (KplaneError, msgspec.ValidationError) as error:
+        group, names = claims_of_crd(crd)
+    except KplaneError as error:
         _log.warning("the CustomResourceDefinition at %s cannot be served: %s", stored.key, error)
         return Definition(digest, "", established=False, kinds=(), names=NamesInUse())
     return Definition(digest, group, established=established, kinds=kinds, names=names)
-
-
-def _claims(crd: dict[str, Any]) -> tuple[str, NamesInUse]:
-    """Return a definition's group and the names that it was granted."""
-    spec, status = crd.get("spec") or {}, crd.get("status") or {}
-    granted = msgspec.convert(status.get("acceptedNames") or {}, _Granted)
-    resources = {granted.plural, granted.singular, *(granted.short_names or ())} - {""}
-    kinds = {granted.kind, granted.list_kind} - {""}
-    return str(spec.get("group", "")), NamesInUse(frozenset(resources), frozenset(kinds))
-
-
-class _Granted(msgspec.Struct, rename="camel"):
-    plural: str = ""
-    singular: str = ""
-    kind: str = ""
-    list_kind: str = ""
-    short_names: list[str] | None = None

@@ -78,6 +78,12 @@ class _Version(msgspec.Struct, rename="camel"):
     deprecation_warning: str | None = None
 
 
+class _Status(msgspec.Struct, rename="camel"):
+    accepted_names: _Names | None = None
+    stored_versions: list[str] | None = None
+    conditions: list[dict[str, Any]] | None = None
+
+
 class _Spec(msgspec.Struct, rename="camel"):
     names: _Names = msgspec.field(default_factory=_Names)
     group: str = ""
@@ -109,7 +115,7 @@ def prepare_crd(
         causes.extend(_update_faults(parsed, old))
     if causes:
         raise invalid(causes, kind=CRD_KIND, name=name, group=CRD_GROUP)
-    before = _section(old or {}, "status")
+    before = _sane_status(_section(old or {}, "status"))
     verdict = judge_names(msgspec.to_builtins(parsed.names), before, in_use)
     return {**new, "spec": spec, "status": _status(parsed, before, verdict, now)}
 
@@ -130,11 +136,11 @@ def kinds_of_crd(crd: dict[str, Any]) -> tuple[Kind, ...]:
     """
     if not is_established(crd):
         return ()
-    spec, status = _parse_spec(_section(crd, "spec")), _section(crd, "status")
-    names = msgspec.convert(status.get("acceptedNames") or {}, _Names)
+    spec, status = _parse_spec(_section(crd, "spec")), _parse_status(_section(crd, "status"))
+    names = status.accepted_names or _Names()
     served = sorted((version for version in spec.versions or () if version.served), key=_by_priority)
     storage = next((version.name for version in spec.versions or () if version.storage), "")
-    stored = tuple(text for text in status.get("storedVersions") or () if isinstance(text, str))
+    stored = tuple(status.stored_versions or ())
     order = tuple(version.name for version in served)
     return tuple(
         Kind(
@@ -155,6 +161,18 @@ def kinds_of_crd(crd: dict[str, Any]) -> tuple[Kind, ...]:
         )
         for version in served
     )
+
+
+def claims_of_crd(crd: dict[str, Any]) -> tuple[str, NamesInUse]:
+    """Return a stored definition's group, and the names in it that it was granted.
+
+    Raises:
+        BadRequest: a field has the wrong type.
+    """
+    granted = _parse_status(_section(crd, "status")).accepted_names or _Names()
+    resources = {granted.plural, granted.singular, *(granted.short_names or ())} - {""}
+    kinds = {granted.kind, granted.list_kind} - {""}
+    return _parse_spec(_section(crd, "spec")).group, NamesInUse(frozenset(resources), frozenset(kinds))
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:
@@ -209,6 +227,23 @@ def _parse_spec(spec: dict[str, Any]) -> _Spec:
     except msgspec.ValidationError as error:
         detail = str(error).replace("`$.", "`spec.")
         raise BadRequest(f"{CRD_KIND} cannot be handled: {detail}") from error
+
+
+def _parse_status(status: dict[str, Any]) -> _Status:
+    try:
+        return msgspec.convert(status, _Status)
+    except msgspec.ValidationError as error:
+        detail = str(error).replace("`$.", "`status.")
+        raise BadRequest(f"{CRD_KIND} cannot be handled: {detail}") from error
+
+
+def _sane_status(status: dict[str, Any]) -> dict[str, Any]:
+    """Return the status so far, or none at all when somebody wrote nonsense into it."""
+    try:
+        _parse_status(status)
+    except BadRequest:
+        return {}
+    return status
 
 
 def _with_defaults(spec: dict[str, Any]) -> dict[str, Any]:
@@ -325,7 +360,7 @@ def _update_faults(spec: _Spec, old: dict[str, Any]) -> Iterator[StatusCause]:
             if value != kept:
                 yield field_invalid(path, value, "field is immutable")
     listed = {version.name for version in spec.versions or ()}
-    for position, version in enumerate(_section(old, "status").get("storedVersions") or ()):
+    for position, version in enumerate(_sane_status(_section(old, "status")).get("storedVersions") or ()):
         if version not in listed:
             yield field_invalid(
                 f"status.storedVersions[{position}]",
