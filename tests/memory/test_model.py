@@ -10,9 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
+from kplane_core import ordered
 from kplane_core.engine.interface import Compacted, Conflict, EngineEvent, FutureRevision, Record, Written
-from kplane_memory import history, index
+from kplane_memory import history
 from kplane_memory.engine import MemoryEngine
+from kplane_memory.history import History
 from kplane_memory.watching import MemoryWatch
 
 T = TypeVar("T")
@@ -53,7 +55,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         self.changes: list[EngineEvent] = []
         self.deadlines: dict[str, float] = {}
         self.floor = 0
-        self.saved = (index._SPLIT, history._SHORT, history._WALKED_PER_LOOKUP)
+        self.saved = (ordered._SPLIT, history._SHORT, History._lanes_between)
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(call)
@@ -61,15 +63,16 @@ class EngineAgainstModel(RuleBasedStateMachine):
     @initialize(limit=st.sampled_from([1, 3, 10, 1000]), lanes=st.booleans())
     def start(self, limit: int, lanes: bool) -> None:  # noqa: FBT001 - hypothesis passes it
         self.limit = limit
-        index._SPLIT = 4
+        ordered._SPLIT = 4
         if lanes:  # always look events up by directory, never walk the log
-            history._SHORT, history._WALKED_PER_LOOKUP = 0, 0.001  # type: ignore[assignment]
+            history._SHORT, looked_up = -1, History._lanes_between
+            History._lanes_between = lambda self, start, end, _limit: looked_up(self, start, end, 1000)  # type: ignore[method-assign]
         self.engine = MemoryEngine(history_limit=limit, progress_interval=0, clock=lambda: self.now)
 
     def teardown(self) -> None:
         self.run(self.engine.aclose())
         self.runner.close()
-        index._SPLIT, history._SHORT, history._WALKED_PER_LOOKUP = self.saved
+        ordered._SPLIT, history._SHORT, History._lanes_between = self.saved  # type: ignore[method-assign]
 
     # --- the model ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from kplane_core.engine.factory import EngineConnection
 from kplane_core.engine.interface import Engine, EngineUnreachable, Written
 from kplane_core.plugins.backends import Backends
 from kplane_core.plugins.capabilities import Capability, Unsupported
-from kplane_core.plugins.flags import Flags
 from kplane_memory.conformance import harness
 from kplane_memory.engine import MemoryEngine
 from kplane_memory.plugin import MemoryOptions, kplane_register_backends
@@ -49,14 +48,6 @@ def test_describing_the_backend_imports_neither_the_engine_nor_the_suite() -> No
     script = f"import sys, kplane_memory.plugin\nprint([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def parse(backends: Backends, *words: str) -> MemoryOptions:
-    flags = Flags()
-    backends.add_flags(flags)
-    options = flags.parse(list(words), environ={}, backend="memory").options("memory")
-    assert isinstance(options, MemoryOptions)
-    return options
 
 
 def test_connecting_gives_a_working_store_of_its_own(backends: Backends) -> None:

@@ -21,10 +21,10 @@ from kplane_core.engine.interface import (
     Written,
 )
 from kplane_core.errors import InvalidKey
+from kplane_core.ordered import SortedKeys
 from kplane_memory.alarm import Alarm
 from kplane_memory.expiry import Expiry
 from kplane_memory.history import History
-from kplane_memory.index import SortedKeys
 from kplane_memory.watching import MemoryWatch, Watches
 
 _FIRST_REVISION = 1  # of an empty database; the first write gets 2, as on etcd

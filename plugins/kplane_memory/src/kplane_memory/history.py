@@ -8,7 +8,7 @@ events of that cluster, not those of its busy neighbours.
 from collections import deque
 
 from kplane_core.engine.interface import EngineEvent
-from kplane_memory.index import SortedKeys
+from kplane_core.ordered import SortedKeys
 
 _SHORT = 64  # so few events are walked faster than looked up
 _WALKED_PER_LOOKUP = 8  # events that are passed over in the time that it takes to open one more directory

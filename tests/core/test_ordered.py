@@ -6,8 +6,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kplane_memory import index
-from kplane_memory.index import SortedKeys
+from kplane_core import ordered
+from kplane_core.ordered import SortedKeys
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 ODD = ["a", "B", "_", " ", "%2f", "/", "//", "é", "e\u0301", "ß", "\uffff", "\U00010000", "😀", "a ", "a\0"]
@@ -18,13 +18,14 @@ ODD = ["a", "B", "_", " ", "%2f", "/", "//", "é", "e\u0301", "ß", "\uffff", "\
 )
 def test_behaves_like_one_sorted_list(keys: list[str], doomed: set[int], start: str, end: str, limit: int) -> None:
     sorted_keys = SortedKeys()
-    with patch.object(index, "_SPLIT", 4):
+    with patch.object(ordered, "_SPLIT", 4):
         for key in keys:
             sorted_keys.add(key)
         for key in [key for at, key in enumerate(keys) if at in doomed]:
             sorted_keys.remove(key)
     expected = sorted(key for at, key in enumerate(keys) if at not in doomed and start <= key < end)
     assert sorted_keys.between(start, end) == expected
+    assert sorted_keys.all() == sorted(key for at, key in enumerate(keys) if at not in doomed)
     assert sorted_keys.between(start, end, limit) == (expected[:limit] if limit else expected)
     assert sorted_keys.count(start, end) == len(expected)
 
@@ -50,9 +51,9 @@ def test_an_insert_moves_a_bounded_number_of_entries() -> None:
         for key in keys:
             sorted_keys.add(key)
         sizes = [len(chunk) for chunk in sorted_keys._chunks]
-        assert max(sizes) <= index._SPLIT
+        assert max(sizes) <= ordered._SPLIT
         assert min(sizes) > 0
-        assert len(sizes) <= 2 * 20_000 / (index._SPLIT / 2)
+        assert len(sizes) <= 2 * 20_000 / (ordered._SPLIT / 2)
 
 
 def test_removing_everything_leaves_nothing_behind() -> None:
@@ -61,6 +62,6 @@ def test_removing_everything_leaves_nothing_behind() -> None:
         sorted_keys.add(str(number))
     for number in range(3000):
         sorted_keys.remove(str(number))
-    assert sorted_keys._chunks == sorted_keys._bounds == []
+    assert sorted_keys._chunks == sorted_keys._lasts == []
     assert sorted_keys.between("", "z") == []
     assert sorted_keys.count("", "z") == 0
