@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from kplane_conformance import transformers
 from kplane_conformance.case import Hook
 from kplane_conformance.counting import CountingEngine
+from kplane_conformance.jitter import JitterEngine
 from kplane_conformance.objects import difference, pod_attributes, show
 from kplane_conformance.transformers import SwitchableTransformer
 from kplane_core.engine.factory import Connection, EngineConnection
@@ -76,6 +77,7 @@ class Context:
         )
         self._connection = connection
         self._counter: CountingEngine | None = None
+        self._jittered = False
         self._stores: list[Store] = []
         self._connections: list[Connection] = []
         self._pending: dict[int, asyncio.Task[WatchEvent]] = {}
@@ -111,6 +113,9 @@ class Context:
         transformer: Transformer | None,
         attributes: AttributeFunc | None,
     ) -> Store:
+        if self._jittered and isinstance(connection, EngineConnection):
+            schedule = self.session.seed + len(self._stores)
+            connection = self.session.wrap(JitterEngine(connection.engine, schedule), self.root)
         chosen = resource or self.resource
         store = connection.store(
             Resource(
@@ -322,6 +327,10 @@ class Context:
             self._counter = CountingEngine(self.engine)
             self._connection = self.session.wrap(self._counter, self.root)
         return self._counter
+
+    def jitter(self) -> None:
+        """Make the engine calls of every store opened from here on overlap, also where the engine never waits."""
+        self._jittered = True
 
     async def peek(self, key: str) -> bytes | None:
         """Return the bytes stored for a store key, read past the store."""

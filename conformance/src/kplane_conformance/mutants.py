@@ -11,7 +11,7 @@ import attrs
 
 from kplane_conformance.harness import Harness
 from kplane_core.engine.factory import Connection, EngineConnection
-from kplane_core.engine.interface import Conflict, Engine, EngineEvent, EngineWatch, Page, Written
+from kplane_core.engine.interface import Conflict, Engine, EngineEvent, EngineWatch, Page, Read, Written
 
 
 class _Wrapped:
@@ -154,6 +154,24 @@ class OvertakingBookmark(_Wrapped):
         return [EngineEvent("", batch[-1].revision), *batch]
 
 
+class StaleReads(_Wrapped):
+    """Answers every third read with what an earlier read of the key found, as a replica that lags does."""
+
+    def __init__(self, inner: Engine) -> None:
+        super().__init__(inner)
+        self._found: dict[str, Read] = {}
+        self._count = 0
+
+    async def read(self, key: str, *, at: int = 0) -> Read:
+        """Read, sometimes from memory."""
+        self._count += 1
+        answer: Read = await self._inner.read(key, at=at)
+        if not at and not self._count % 3:
+            return self._found.get(key, answer)
+        self._found[key] = answer
+        return answer
+
+
 @attrs.frozen
 class Mutant:
     """An engine that is wrong, and the case that must notice.
@@ -177,6 +195,7 @@ MUTANTS: Final = (
     Mutant("no-boundary", NoBoundary, ("engine.scan.cluster-boundary", "engine.watch.range")),
     Mutant("two-snapshots", TwoSnapshots, ("engine.scan.one-snapshot",)),
     Mutant("overtaking-bookmark", OvertakingBookmark, ("engine.watch.progress",)),
+    Mutant("stale-reads", StaleReads, ("Linearizability",)),
 )
 
 
