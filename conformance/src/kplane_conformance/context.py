@@ -190,8 +190,12 @@ class Context:
             options: further fields of ListOptions.
         """
         watch = await store.watch(path or self.prefix, ListOptions(resource_version=str(after), **options))
-        self._watches.append(watch)
+        self.adopt(watch)
         return watch
+
+    def adopt(self, watch: Watch) -> None:
+        """Stop a watch when the case ends that was not opened through the context."""
+        self._watches.append(watch)
 
     # --- expectations -------------------------------------------------------------------------------------------------
 

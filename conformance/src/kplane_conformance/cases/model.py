@@ -1,0 +1,44 @@
+"""A store behaves as its model does, whatever is done with it."""
+
+import asyncio
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from kplane_conformance.case import Capability, Hook, case
+from kplane_conformance.context import Context
+from kplane_conformance.machine import Blocking, StoreMachine
+
+SETTINGS = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    database=None,
+    print_blob=False,
+    phases=(Phase.generate, Phase.shrink),
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@case(
+    "Model",
+    requires=[
+        Capability.COMPACTION,
+        Capability.CONSISTENT_LIST,
+        Capability.EXACT_RV_LIST,
+        Capability.CONTINUE_TOKEN,
+        Capability.HISTORY_WINDOW,
+    ],
+    hooks=[Hook.COMPACT],
+    timeout=300.0,
+)
+async def behaves_as_the_model(ctx: Context) -> None:
+    """Whatever sequence of calls is made, every answer and every watch is what a log of the changes says."""
+    run = Blocking(asyncio.get_running_loop())
+    machine = type("Store", (StoreMachine,), {"session": ctx.session, "run": run})
+    seeded = seed(ctx.session.seed)(machine)
+    try:
+        # Hypothesis is not made for event loops: it runs in a thread, and the backend stays on its loop.
+        await asyncio.to_thread(run_state_machine_as_test, seeded, settings=SETTINGS)
+    finally:
+        run.closed = True
