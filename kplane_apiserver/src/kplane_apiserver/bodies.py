@@ -73,11 +73,16 @@ def decode_json(body: bytes) -> Any:
         raise _too_deep() from None
     # The brackets bound the depth, so that almost no body has to be walked.
     if body.count(b"{") + body.count(b"[") > MAX_NESTING:
-        _check_nesting(value)
+        check_nesting(value)
     return value
 
 
-def _check_nesting(value: Any) -> None:
+def check_nesting(value: Any) -> None:
+    """Refuse what is nested deeper than the code that walks objects can follow.
+
+    Raises:
+        BadRequest: `value` is nested more than MAX_NESTING deep.
+    """
     level = [value]
     for _ in range(MAX_NESTING):
         level = [
@@ -113,5 +118,5 @@ def decode_yaml(body: bytes) -> Any:
 
     value = yamlbody.load(body, MAX_NESTING)
     if isinstance(value, dict | list):
-        _check_nesting(value)
+        check_nesting(value)
     return value

@@ -1,0 +1,109 @@
+"""What the published types say about merging: which lists are keyed, by what, and what is replaced as a whole.
+
+Builtin kinds take it from `data/merge_keys.json.gz` (see `tools/generate_kinds.py`), custom kinds from the
+`x-kubernetes-` marks of their schema.
+"""
+
+import gzip
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal
+
+import attrs
+import msgspec
+
+from kplane_apiserver.kinds import DATA, Kind
+
+# What a key means where an element leaves it out; upstream fills it in before it compares.
+KEY_DEFAULTS = {"protocol": "TCP"}
+ListType = Literal["map", "set", "atomic"]
+
+
+@attrs.frozen
+class Shape:
+    """One place in an object: what a value there is and how it merges.
+
+    Attributes:
+        spec: the entry of the field table, or the schema.
+        custom: whether `spec` is a schema.
+        root: whether it is a whole custom object, whose metadata no schema describes.
+    """
+
+    spec: Any
+    custom: bool = False
+    root: bool = False
+
+    def field(self, name: str) -> "Shape":
+        """Return the shape of a field, or of a map's value; UNKNOWN if the types do not say."""
+        spec = self.spec
+        if self.root and name == "metadata":
+            return OBJECT_META
+        if self.custom:
+            inner = spec.get("properties", {}).get(name, spec.get("additionalProperties"))
+            return Shape(inner, custom=True) if isinstance(inner, dict) else UNKNOWN
+        if "map" in spec:
+            return _shape(spec["map"])
+        return _shape(_definition(spec).get("fields", {}).get(name))
+
+    def item(self) -> "Shape":
+        """Return the shape of a list's elements."""
+        if not self.custom:
+            return _shape(self.spec.get("list"))
+        inner = self.spec.get("items")
+        return Shape(inner, custom=True) if isinstance(inner, dict) else UNKNOWN
+
+    @property
+    def atomic(self) -> bool:
+        """Whether an object here has one owner and is applied as a whole."""
+        if self.custom:
+            return bool(self.spec.get("x-kubernetes-map-type") == "atomic")
+        return bool(self.spec.get("atomic") or _definition(self.spec).get("atomic"))
+
+    @property
+    def list_type(self) -> ListType:
+        """How a list here is applied; atomic where nothing is said."""
+        found: ListType = self.spec.get("x-kubernetes-list-type" if self.custom else "type") or "atomic"
+        return found
+
+    @property
+    def keys(self) -> list[str]:
+        """The fields that name an element of a list of type map."""
+        return self.spec.get("x-kubernetes-list-map-keys" if self.custom else "keys") or []
+
+    @property
+    def merge_key(self) -> str:
+        """The one field by which a strategic merge patch names an element; empty if there is none."""
+        return str(self.spec.get("merge_key", ""))
+
+    @property
+    def strategy(self) -> str:
+        """How a strategic merge patch treats the value: `merge`, `replace`, or empty."""
+        given = str(self.spec.get("strategy", "")).split(",")
+        return next((one for one in given if one != "retainKeys"), "")
+
+
+UNKNOWN = Shape({})
+OBJECT_META = Shape({"ref": "apimachinery.pkg.apis.meta.v1.ObjectMeta"})
+
+
+def shape_of(kind: Kind) -> Shape:
+    """Return the shape of the objects of a kind; UNKNOWN for a kind without published types."""
+    if kind.custom is not None:
+        return Shape(kind.custom.schema or {}, custom=True, root=True)
+    name = _table()["kinds"].get(f"{kind.group}/{kind.version}/{kind.kind}")
+    return Shape({"ref": name}) if name else UNKNOWN
+
+
+def _shape(spec: Any) -> Shape:
+    return Shape(spec) if isinstance(spec, dict) else UNKNOWN
+
+
+def _definition(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    definition: Mapping[str, Any] = _table()["types"].get(spec.get("ref"), {})
+    return definition
+
+
+@cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = msgspec.json.decode(gzip.decompress((DATA / "merge_keys.json.gz").read_bytes()))
+    return table
