@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 DEFAULT_BACKEND = "memory"
 
 
+def _names(given: str) -> tuple[str, ...]:
+    return tuple(filled_text(name.strip()) for name in given.split(",") if name.strip())
+
+
+# Unlike other lists it may be empty: an empty KPLANE_DISABLE_PLUGINS means none, as with other switches of that kind.
+_NAMES = attrs.evolve(csv, convert=_names, empty=True)
+
+
 @attrs.frozen
 class PluginOptions:
     """The flags of every command."""
@@ -33,7 +41,7 @@ class PluginOptions:
     config: str = option("", parse=filled_text, metavar="FILE", help="a TOML file with values for any of these flags")
     no_plugin: tuple[str, ...] = option(
         (),
-        parse=csv,
+        parse=_NAMES,
         env="KPLANE_DISABLE_PLUGINS",
         metavar="NAME,...",
         help="plugins or distributions to leave alone",

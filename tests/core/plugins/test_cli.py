@@ -195,6 +195,13 @@ def test_strict_mode_makes_any_broken_plugin_fatal(command_site: Any, capsys: py
 
 
 @pytest.mark.usefixtures("command_site")
+def test_an_empty_list_of_disabled_plugins_disables_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(capsys, "greet", "--storage-backend=alpha", KPLANE_DISABLE_PLUGINS="")[0] == 7
+    assert _run(capsys, "greet", "--storage-backend=alpha", KPLANE_DISABLE_PLUGINS=" beta,")[0] == 7
+    assert _run(capsys, "greet", "--storage-backend=alpha", KPLANE_DISABLE_PLUGINS="beta,alpha")[0] == 2
+
+
+@pytest.mark.usefixtures("command_site")
 def test_an_interrupt_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(capsys, "greet", "--storage-backend=alpha", "--fail") == (130, "", "")
 

@@ -56,6 +56,11 @@ class DbOptions:
     odd: str = option("x", env="ODD_ONE", help="has a variable of its own")
 
 
+@attrs.frozen
+class SubOptions:
+    depth: int = option(1, help="how deep")
+
+
 def _values(
     argv: Sequence[str] = (),
     *,
@@ -66,6 +71,7 @@ def _values(
 ) -> Values:
     flags = Flags("kplane-db 1.0")
     flags.add("db", options, title="db storage backend (kplane-db 1.0)", backend="db" if backend else "")
+    flags.add("sub", SubOptions, toml="db.sub")
     config = Config("k.toml", document or {})
     given = Arguments("kplane test", "tests", flags.sections).parse(argv)
     config.check(flags.sections, ["other"])
@@ -204,6 +210,8 @@ def test_a_refused_value_names_the_flag_the_variable_or_the_key(field: str, give
         ({"limit": 1.5}, "[db] limit: must not be a number"),
         ({"limit": [1]}, "[db] limit: must not be a list"),
         ({"limit": {"x": 1}}, "[db] limit: must not be a table"),
+        ({"limit": {}}, "[db] limit: must not be a table"),
+        ({"limits": {"x": 1}}, "unknown table [db.limits]"),
         ({"password": 12}, "[db] password: the value is refused (not shown, it is secret)"),
         ({"durable": 1}, "[db] durable: must not be a number"),
         ({"names": []}, "[db] names: is empty"),
@@ -220,7 +228,7 @@ def test_a_file_with_the_wrong_type_or_key_is_refused(table: dict[str, Any], com
 @pytest.mark.parametrize(
     ("document", "complaint"),
     [
-        ({"dbs": {}}, "k.toml: unknown table [dbs]. Did you mean 'db'?"),
+        ({"dbs": {"limit": 1}}, "k.toml: unknown table [dbs]. Did you mean 'db'?"),
         ({"db": 3}, "k.toml: db: must be a table, written [db]"),
         ({"loose": 3}, "k.toml: unknown key 'loose'"),
     ],
@@ -229,8 +237,16 @@ def test_a_file_with_an_unknown_table_is_refused(document: dict[str, Any], compl
     assert _refusal(document=document) == complaint
 
 
+def test_a_table_may_lie_within_another() -> None:
+    assert _values(document={"db": {"sub": {"depth": 7}}}).get(SubOptions).depth == 7
+    assert _refusal(document={"db": {"sub": {"dept": 7}}}) == (
+        "k.toml: [db.sub] unknown key 'dept'. Did you mean 'depth'?"
+    )
+    assert _refusal(document={"db": {"sub": 7}}) == "k.toml: db.sub: must be a table, written [db.sub]"
+
+
 def test_tables_of_others_are_left_alone() -> None:
-    assert _get(document={"other": {"anything": [1]}, "db": {"limit": 3}}).limit == 3
+    assert _get(document={"other": {"anything": [1], "below": {"x": 1}}, "empty": {}, "db": {"limit": 3}}).limit == 3
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def _installed() -> list[tuple[str, Section, Setting]]:
     plugins = discover(environ={})
     plugins.load_all()
     rows = []
-    for name in ("backends", "serve"):
+    for name in table.names():
         sections, _ = sections_for_help(table, table.load(name), plugins)
         rows += [(name, section, setting) for section in sections for setting in section.settings]
     return rows
@@ -79,7 +79,9 @@ def test_nonsense_is_accepted_or_refused_in_one_line(section: Section, setting: 
             Values([section], {}, {setting.env: given}, config, section.backend).section(section.name)
 
         def from_file(given: str = given) -> None:
-            document = {section.toml: {setting.key: given}} if section.toml else {setting.key: given}
+            document: dict[str, Any] = {setting.key: given}
+            for table in reversed(section.toml.split(".") if section.toml else []):
+                document = {table: document}
             Values([section], {}, {}, Config("k.toml", document), section.backend).section(section.name)
 
         outcome = {

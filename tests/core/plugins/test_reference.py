@@ -4,6 +4,8 @@ import inspect
 import re
 from pathlib import Path
 
+from kplane_core.cli import builtin_commands
+from kplane_core.cli_phases import CommandTable
 from kplane_core.cli_reference import renewed
 from kplane_core.plugins.backends import Backends
 from kplane_core.plugins.capabilities import Capability
@@ -40,6 +42,11 @@ def test_the_flag_tables_are_those_of_the_code() -> None:
     page = (REFERENCE / "flags.md").read_text("utf-8")
     assert page == renewed(page), "run: python -m kplane_core.cli_reference docs/reference/flags.md"
     assert "`--storage-backend NAME`" in page
+
+
+def test_every_installed_command_has_its_flag_tables() -> None:
+    page = (REFERENCE / "flags.md").read_text("utf-8")
+    assert re.findall(r"<!-- flags of (.+) -->", page) == list(CommandTable.installed(builtin_commands()).names())
 
 
 def test_the_example_backend_registers() -> None:

@@ -1,6 +1,6 @@
 """Where option values come from: flag, then environment, then config file, then default; each remembers its source."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast
 
 import attrs
@@ -34,19 +34,19 @@ class Config:
         Raises:
             BadConfig: the name of its table holds something else.
         """
-        if not section.toml:
-            return {key: value for key, value in self.document.items() if not isinstance(value, dict)}
-        table = self.document.get(section.toml, {})
-        if not isinstance(table, dict):
-            raise BadConfig(f"{self.path}: {section.toml}: must be a table, written [{section.toml}]")
-        return table
+        table: Any = self.document
+        for name in section.toml.split(".") if section.toml else ():
+            table = table.get(name, {})
+            if not isinstance(table, dict):
+                raise BadConfig(f"{self.path}: {section.toml}: must be a table, written [{section.toml}]")
+        return {key: value for key, value in table.items() if not isinstance(value, dict)}
 
     def check(self, sections: Sequence[Section], other_tables: Iterable[str], other_keys: Iterable[str] = ()) -> None:
         """Refuse keys and tables that nobody knows.
 
         Args:
             sections: the known sections.
-            other_tables: names of tables that belong to commands and backends not loaded now.
+            other_tables: names of tables that belong to commands and backends not loaded now, with all below them.
             other_keys: top-level keys that belong to other commands.
 
         Raises:
@@ -55,16 +55,30 @@ class Config:
         known: dict[str, set[str]] = {"": set(other_keys)}
         for section in sections:
             known.setdefault(section.toml, set()).update(setting.key for setting in section.settings)
-        tables = {*known, *other_tables} - {""}
-        for name, value in self.document.items():
-            if not isinstance(value, dict):
-                if name not in known[""] and name not in tables:
-                    raise BadConfig(f"{self.path}: unknown key {name!r}{suggestion(name, known[''])}")
-            elif name not in tables:
-                raise BadConfig(f"{self.path}: unknown table [{name}]{suggestion(name, tables)}")
-            elif name in known and (unknown := sorted(set(value) - known[name])):
+            self.table(section)
+        elsewhere = set(other_tables)
+        for name, keys in _tables("", self.document):
+            foreign = name.split(".")[0] in elsewhere
+            parent, _, key = name.rpartition(".")
+            if key and key in known.get(parent, ()):
+                raise BadConfig(f"{self.path}: {_place(parent, key)}: must not be a table")
+            if name not in known and keys and not foreign:
+                raise BadConfig(f"{self.path}: unknown table [{name}]{suggestion(name, {*known, *elsewhere} - {''})}")
+            if name in known and (unknown := sorted(keys - known[name])):
                 near = suggestion(unknown[0], known[name])
-                raise BadConfig(f"{self.path}: [{name}] unknown key {unknown[0]!r}{near}")
+                raise BadConfig(f"{self.path}: {_place(name, f'unknown key {unknown[0]!r}')}{near}")
+
+
+def _place(table: str, what: str) -> str:
+    return f"[{table}] {what}" if table else what
+
+
+def _tables(name: str, document: Mapping[str, Any]) -> Iterator[tuple[str, set[str]]]:
+    """Yield the dotted name and the plain keys of a table and of all tables below it."""
+    yield name, {key for key, value in document.items() if not isinstance(value, dict)}
+    for key, value in document.items():
+        if isinstance(value, dict):
+            yield from _tables(f"{name}.{key}" if name else key, value)
 
 
 def load_config(path: str, source: str = "--config") -> Config:
@@ -199,8 +213,7 @@ class Values:
         if setting.env in self._environ and not _is_service_link(setting, self._environ):
             return Source("environment", setting.env)
         if setting.key in self._config.table(section):
-            place = f"[{section.toml}] {setting.key}" if section.toml else setting.key
-            return Source("file", f"{self._config.path}: {place}")
+            return Source("file", f"{self._config.path}: {_place(section.toml, setting.key)}")
         return Source("default", "default")
 
     def _in_use(self, section: Section) -> bool:
