@@ -187,7 +187,7 @@ def run_command(table: CommandTable, name: str, argv: Sequence[str], environ: Ma
     phase = _FirstPhase.read(command, argv, environ)
     plugins = discover(disabled=phase.no_plugin, environ=environ)
     if not phase.wants_help and plugins.unknown_blocked:
-        _warn(f"--no-plugin: not installed: {', '.join(plugins.unknown_blocked)}")
+        _warn(f"switched off, but not installed: {', '.join(plugins.unknown_blocked)}")
     # Loaded in strict mode even where nobody needs them, so that CI hears of each broken one.
     if phase.wants_help or plugins.strict:
         plugins.load_all()

@@ -181,7 +181,7 @@ def test_a_broken_extension_is_a_warning_and_nothing_more(
     code, _, err = _run(capsys, "greet", "--storage-backend=alpha", "--no-plugin=tpyo")
     assert code == 7
     assert err == (
-        "kplane: warning: --no-plugin: not installed: tpyo\n"
+        "kplane: warning: switched off, but not installed: tpyo\n"
         "kplane: warning: kplane-bad 1.2.3 failed to load: ZeroDivisionError: division by zero\n"
     )
 
