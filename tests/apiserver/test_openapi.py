@@ -145,3 +145,18 @@ def test_a_known_document_is_not_sent_again_and_a_changed_one_is(catalog: Catalo
 def test_a_document_under_a_hash_that_it_no_longer_has_may_not_be_kept(catalog: Catalog) -> None:
     answer = ask(catalog, "c1", "/openapi/v3/apis/example.com/v1", query_hash="0" * 32)
     assert b"immutable" not in dict(answer.headers)[b"cache-control"]
+
+
+def test_version_2_describes_nothing_as_protobuf_or_json(catalog: Catalog) -> None:
+    as_json = ask(catalog, "c1", "/openapi/v2")
+    assert json.loads(as_json.body) == {
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": "v1"},
+        "paths": {},
+    }
+    accept = b"application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    as_message = ask(catalog, "c1", "/openapi/v2", accept=accept)
+    assert b"protobuf" in as_message.content_type
+    # Tag, length and content of each field; the second one is a message itself.
+    info = b"\x0a" + bytes([len(b"Kubernetes")]) + b"Kubernetes" + b"\x12" + bytes([len(b"v1")]) + b"v1"
+    assert as_message.body == b"\x0a" + bytes([len(b"2.0")]) + b"2.0" + b"\x12" + bytes([len(info)]) + info

@@ -99,7 +99,8 @@ class Handlers:
                 response = discovery.respond(self._services.catalog, request.route.cluster, path, accept, known)
             case "openapi":
                 query_hash = request.query.get("hash", "")
-                response = openapi.respond(self._services.catalog, request.route.cluster, path, query_hash, known)
+                cluster = request.route.cluster
+                response = openapi.respond(self._services.catalog, cluster, path, query_hash, known, accept=accept)
             case _ if head in HEALTH_PATHS:
                 response = await self._health.respond(request)
         if response is None:

@@ -1,8 +1,11 @@
-"""OpenAPI v3: the index and one document per group and version.
+"""OpenAPI: the v3 index and one document per group and version, and an empty v2 document.
 
 The documents are minimal. kubectl reads from them whether a kind takes `fieldValidation` and which patches it
 understands, and refuses to apply or create without them. Custom kinds bring their schemas along, for `kubectl
 explain`; a schema is encoded once for all clusters that share the definition.
+
+kubectl falls back to v2 for a kind that v3 does not know (yet), and to 1.28 for every kind. A document that describes
+nothing lets it go on without a check of its own; an error would stop it.
 """
 
 import hashlib
@@ -20,6 +23,9 @@ from kplane_apiserver.kinds import CustomKind, Kind, builtin_kinds
 
 _ENCODE = msgspec.json.Encoder().encode
 _INFO = _ENCODE({"title": "Kubernetes", "version": "v1"})
+_V2_JSON = _ENCODE({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1"}, "paths": {}})
+# The same as a message: field 1 is `swagger`, field 2 is `info` with `title` and `version`.
+_V2_PROTOBUF = b"\x0a\x032.0\x12\x10\x0a\x0aKubernetes\x12\x02v1"
 _KEEP = (b"cache-control", b"public, immutable, max-age=31536000")
 _REVALIDATE = (b"cache-control", b"no-cache, private")
 
@@ -71,9 +77,15 @@ _schemas: WeakKeyDictionary[CustomKind, bytes] = WeakKeyDictionary()
 
 
 def respond(
-    catalog: Catalog, cluster: str, path: tuple[str, ...], query_hash: str = "", if_none_match: bytes = b""
+    catalog: Catalog,
+    cluster: str,
+    path: tuple[str, ...],
+    query_hash: str = "",
+    if_none_match: bytes = b"",
+    *,
+    accept: bytes = b"",
 ) -> Response | None:
-    """Answer a request for OpenAPI v3.
+    """Answer a request for OpenAPI.
 
     Args:
         catalog: knows what the cluster serves.
@@ -81,12 +93,14 @@ def respond(
         path: the segments below the cluster's prefix, for example `("openapi", "v3", "apis", "apps", "v1")`.
         query_hash: the query's `hash`; a client that names the right one may keep the answer for ever.
         if_none_match: the request's header.
+        accept: the request's header; decides about the encoding of v2, which kubectl reads as protobuf alone.
 
     Returns:
-        The answer; None when the path is none of OpenAPI v3's, or names what the cluster does not serve. OpenAPI v2
-        is not served: every kubectl since 1.29 reads v3.
+        The answer; None when the path is none of OpenAPI's, or names what the cluster does not serve.
     """
     match path:
+        case ("openapi", "v2"):
+            return _version_2(accept)
         case ("openapi", "v3"):
             return _index(catalog, cluster, if_none_match)
         case ("openapi", "v3", "api", version):
@@ -105,6 +119,12 @@ def respond(
     else:
         return None
     return tagged(body, etag, if_none_match, headers=(_KEEP if query_hash == etag else _REVALIDATE,))
+
+
+def _version_2(accept: bytes) -> Response:
+    if b"proto-openapi" in accept:
+        return Response(_V2_PROTOBUF, content_type=b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
+    return Response(_V2_JSON)
 
 
 def _index(catalog: Catalog, cluster: str, if_none_match: bytes) -> Response:
