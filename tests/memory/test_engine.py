@@ -178,6 +178,19 @@ def test_every_kept_revision_reads_as_it_was() -> None:
     asyncio.run(scenario())
 
 
+def test_a_page_of_the_past_is_full_however_many_keys_came_since() -> None:
+    async def scenario() -> None:
+        engine = MemoryEngine()
+        await put(engine, "/y")
+        await put(engine, "/z")
+        for name in "abcdefgh":
+            await put(engine, f"/{name}")
+        page = await engine.scan(*ALL, at=3, limit=1, count=True)
+        assert ([record.key for record in page.records], page.more, page.total) == (["/y"], True, 2)
+
+    asyncio.run(scenario())
+
+
 def test_a_revision_to_come_and_a_compacted_one_are_refused_never_answered_with_other_data() -> None:
     async def scenario() -> None:
         engine = MemoryEngine()
@@ -247,4 +260,4 @@ def test_after_closing_every_method_says_so() -> None:
 def test_impossible_limits_are_refused() -> None:
     for options in ({"history_limit": 0}, {"history_bytes": -1}, {"progress_interval": -1.0}):
         with pytest.raises(ValueError, match="must be"):
-            MemoryEngine(**options)  # type: ignore[arg-type]
+            MemoryEngine(**options)

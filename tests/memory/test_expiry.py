@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kplane_core.engine.interface import Conflict, EngineEvent, Record, Written
@@ -133,9 +133,19 @@ def test_a_record_refreshed_in_time_is_never_deleted_however_often(clock: Any) -
             clock.now += 9.95
             await put(engine, "/a", ttl=10)
             assert [event.value for event in await watch.batch()][-1] is not None
-        assert len(engine._expiry._heap) < 100
         clock.now += 10
         assert not await alive(engine)
+
+    asyncio.run(scenario())
+
+
+def test_refreshes_do_not_pile_up_behind_an_earlier_deadline(clock: Any) -> None:
+    async def scenario() -> None:
+        engine = MemoryEngine(clock=clock)
+        await put(engine, "/first", ttl=10)
+        for _ in range(1000):
+            await put(engine, "/lease", ttl=3600)
+        assert len(engine._expiry._heap) < 100
 
     asyncio.run(scenario())
 
@@ -215,12 +225,14 @@ def test_the_timer_waits_for_the_next_deadline_and_goes_with_the_last(clock: Any
     asyncio.run(scenario())
 
 
+@example([("set", "a", 1), ("set", "a", 5), ("wait", "", 1), ("look", "", 0), ("wait", "", 4)])
 @given(
     st.lists(
         st.one_of(
             st.tuples(st.just("set"), st.sampled_from("abc"), st.integers(1, 5)),
             st.tuples(st.just("clear"), st.sampled_from("abc"), st.just(0)),
             st.tuples(st.just("wait"), st.just(""), st.integers(0, 5)),
+            st.tuples(st.just("look"), st.just(""), st.just(0)),
         )
     )
 )
@@ -235,10 +247,11 @@ def test_deadlines_behave_like_a_dictionary_of_times(steps: list[tuple[str, str,
         elif step == "clear":
             expiry.clear(key)
             model.pop(key, None)
+        elif step == "look":
+            assert expiry.wait() == (max(0.0, min(model.values()) - now) if model else None)
         else:
             now += number
             due = sorted((when, key) for key, when in model.items() if when <= now)
             assert expiry.due() == [key for _, key in due]
             model = {key: when for key, when in model.items() if when > now}
         assert len(expiry) == len(model)
-        assert expiry.wait() == (max(0.0, min(model.values()) - now) if model else None)

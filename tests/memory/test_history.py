@@ -4,7 +4,7 @@ import asyncio
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kplane_core.engine.interface import Compacted, EngineEvent
@@ -65,7 +65,20 @@ def test_the_size_is_that_of_the_live_records_once_everything_is_compacted() -> 
         await update(engine, "/z", b"")
         await engine.compact(await engine.revision())
         assert await engine.size() == 27
-        assert engine._history._lanes.keys() == {"/"}
+
+    asyncio.run(scenario())
+
+
+def test_directories_without_kept_changes_are_forgotten() -> None:
+    async def scenario() -> None:
+        engine = MemoryEngine(history_limit=5)
+        for number in range(50):
+            await update(engine, f"/clusters/{number}/a")
+        history = engine._history
+        kept = [f"/clusters/{number}/" for number in range(45, 50)]
+        assert sorted(history._lanes) == history._directories.all() == kept
+        await engine.compact(await engine.revision())
+        assert list(history._lanes) == history._directories.all() == kept[-1:]
 
     asyncio.run(scenario())
 
@@ -107,11 +120,11 @@ def test_the_limit_counts_all_clusters_but_a_resume_visits_only_its_own_events()
 
 def test_a_watch_that_does_not_read_is_cut_off_not_given_a_gap() -> None:
     async def scenario() -> None:
-        engine = MemoryEngine(history_limit=10)
+        engine = MemoryEngine(history_limit=100)
         slow = await engine.watch(*ALL, after=1)
         quiet = await engine.watch("/quiet/", "/quiet0", after=1)
         await update(engine, "/quiet/a")
-        for _ in range(9):
+        for _ in range(99):
             await update(engine, "/a")
         assert (slow.position, quiet.position) == (2, 2)
         await update(engine, "/a")
@@ -123,6 +136,26 @@ def test_a_watch_that_does_not_read_is_cut_off_not_given_a_gap() -> None:
         assert len(engine._watches) == 0
         slow.close()
         assert await slow.batch() == ()
+
+    asyncio.run(scenario())
+
+
+def test_compaction_gives_a_slow_watch_neither_more_nor_less_room() -> None:
+    async def scenario() -> None:
+        for behind in (9, 10):
+            engine = MemoryEngine(history_limit=10)
+            watch = await engine.watch("/quiet/", "/quiet0", after=1)
+            await update(engine, "/quiet/a")
+            for _ in range(5):
+                await update(engine, "/a")
+            await engine.compact(await engine.revision())
+            for _ in range(behind - 5):
+                await update(engine, "/a")
+            if behind < 10:
+                assert [event.revision for event in await watch.batch()] == [2]
+            else:
+                with pytest.raises(Compacted):
+                    await watch.batch()
 
     asyncio.run(scenario())
 
@@ -188,6 +221,7 @@ def test_the_deletion_at_the_compacted_revision_is_still_told_with_what_was_dele
 PATHS = st.sampled_from(["", "/", "/a", "/a/", "/a/b", "/a/b/c", "/a/b/d", "/a/b0", "/a0", "a", "//", "/𐀀/x"])
 
 
+@example(["/a/b", "/a/b/c", "/a/c"], 20, "/a/b", "/a/b0", 1)  # begins in the middle of a directory
 @given(st.lists(PATHS.filter(bool), max_size=40), st.integers(1, 20), PATHS, PATHS, st.integers(1, 45))
 def test_looking_up_by_directory_and_walking_the_log_find_the_same(
     keys: list[str], kept: int, start: str, end: str, after: int

@@ -66,7 +66,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         ordered._SPLIT = 4
         if lanes:  # always look events up by directory, never walk the log
             history._SHORT, looked_up = -1, History._lanes_between
-            History._lanes_between = lambda self, start, end, _limit: looked_up(self, start, end, 1000)  # type: ignore[method-assign]
+            History._lanes_between = lambda self, start, end, _limit: looked_up(self, start, end, 1000)  # type: ignore[assignment]
         self.engine = MemoryEngine(history_limit=limit, progress_interval=0, clock=lambda: self.now)
 
     def teardown(self) -> None:

@@ -131,6 +131,16 @@ def test_ten_thousand_idle_watches_are_not_even_looked_at() -> None:
     asyncio.run(scenario())
 
 
+def test_a_watch_of_one_key_costs_its_neighbours_nothing() -> None:
+    async def scenario() -> None:
+        engine = MemoryEngine()
+        watches = [await engine.watch(f"/pods/{name}", f"/pods/{name}\0", after=1) for name in "abc"]
+        assert engine._watches.interested("/pods/b") == [watches[1]]
+        assert engine._watches._by_directory == {}
+
+    asyncio.run(scenario())
+
+
 def test_a_reader_is_woken_once_per_turn_and_takes_all_that_came() -> None:
     async def scenario() -> None:
         engine = MemoryEngine()
