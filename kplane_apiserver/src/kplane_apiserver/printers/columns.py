@@ -89,7 +89,9 @@ def items(document: Any, *path: str) -> Iterator[dict[str, Any]]:
     """Yield the objects of the list at a path."""
     found = dig(document, *path)
     if isinstance(found, list):
-        yield from (item for item in found if isinstance(item, dict))
+        for item in found:
+            if isinstance(item, dict):
+                yield item
 
 
 def texts(document: Any, *path: str) -> list[str]:
@@ -101,11 +103,11 @@ def texts(document: Any, *path: str) -> list[str]:
 def text(document: Any, *path: str, default: str = "") -> str:
     """Return the scalar at a path as text; `default` where it is absent or empty."""
     found = dig(document, *path)
+    if isinstance(found, str):
+        return found or default
     if isinstance(found, bool):
         return "true" if found else "false"
-    if isinstance(found, (str, int, float)):
-        return str(found) or default
-    return default
+    return str(found) if isinstance(found, (int, float)) else default
 
 
 def whole(document: Any, *path: str, default: int = 0) -> int:
@@ -137,7 +139,10 @@ def age_of(document: Any, now: float) -> str:
 
 def condition(document: Any, kind: str) -> Mapping[str, Any]:
     """Return the status condition of a type; an empty one where it is not set."""
-    return next((entry for entry in items(document, "status", "conditions") if entry.get("type") == kind), {})
+    for entry in items(document, "status", "conditions"):
+        if entry.get("type") == kind:
+            return entry
+    return {}
 
 
 def joined(values: Mapping[str, Any], default: str = NONE) -> str:

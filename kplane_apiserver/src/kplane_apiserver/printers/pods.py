@@ -16,7 +16,6 @@ from kplane_apiserver.printers.columns import (
     count,
     dig,
     items,
-    mapping,
     name_of,
     text,
     whole,
@@ -26,19 +25,20 @@ from kplane_apiserver.printers.columns import (
 
 def pod_cells(pod: dict[str, Any], now: float) -> Cells:
     """Return the cells of a pod."""
-    ready = sum(1 for status in items(pod, "status", "containerStatuses") if _is_serving(status))
+    statuses = list(items(pod, "status", "containerStatuses"))
     sidecars = _sidecars(pod)
-    ready += sum(
-        1
-        for status in items(pod, "status", "initContainerStatuses")
-        if text(status, "name") in sidecars and status.get("ready") is True
-    )
-    total = count(pod, "spec", "containers") + len(sidecars)
+    initializing = _init_reason(pod, sidecars)
+    ready = sum(_is_serving(status) for status in statuses)
+    if sidecars:
+        ready += sum(
+            text(status, "name") in sidecars and status.get("ready") is True
+            for status in items(pod, "status", "initContainerStatuses")
+        )
     return [
         name_of(pod),
-        f"{ready}/{total}",
-        pod_status(pod),
-        _restarts(pod, now),
+        f"{ready}/{count(pod, 'spec', 'containers') + len(sidecars)}",
+        _status(pod, statuses, initializing),
+        _restarts(pod, statuses, now, initializing=bool(initializing)),
         age_of(pod, now),
         text(pod, "status", "podIP", default=NONE),
         text(pod, "spec", "nodeName", default=NONE),
@@ -63,16 +63,15 @@ POD = Printer(
 )
 
 
-def pod_status(pod: dict[str, Any]) -> str:
+def _status(pod: dict[str, Any], statuses: list[dict[str, Any]], initializing: str) -> str:
     """Return the word that kubectl prints as a pod's status."""
     reason = text(pod, "status", "reason") or text(pod, "status", "phase")
     if text(condition(pod, "PodScheduled"), "reason") == "SchedulingGated":
         reason = "SchedulingGated"
-    initializing = _init_reason(pod)
     if initializing and condition(pod, "Initialized").get("status") != "True":
         reason = initializing
     else:
-        reason = _container_reason(pod, initializing or reason)
+        reason = _container_reason(pod, statuses, initializing or reason)
     if dig(pod, "metadata", "deletionTimestamp"):
         if text(pod, "status", "reason") == "NodeLost":
             return "Unknown"
@@ -81,9 +80,9 @@ def pod_status(pod: dict[str, Any]) -> str:
     return reason
 
 
-def _init_reason(pod: dict[str, Any]) -> str:
+def _init_reason(pod: dict[str, Any], sidecars: set[str]) -> str:
     """Return the word for the first init container that holds the pod up; empty when none does."""
-    total, sidecars = count(pod, "spec", "initContainers"), _sidecars(pod)
+    total = count(pod, "spec", "initContainers")
     for position, status in enumerate(items(pod, "status", "initContainerStatuses")):
         terminated, waiting = dig(status, "state", "terminated"), text(status, "state", "waiting", "reason")
         if isinstance(terminated, dict) and whole(terminated, "exitCode") == 0:
@@ -98,9 +97,9 @@ def _init_reason(pod: dict[str, Any]) -> str:
     return ""
 
 
-def _container_reason(pod: dict[str, Any], reason: str) -> str:
+def _container_reason(pod: dict[str, Any], statuses: list[dict[str, Any]], reason: str) -> str:
     running = False
-    for status in reversed(list(items(pod, "status", "containerStatuses"))):
+    for status in reversed(statuses):
         terminated = dig(status, "state", "terminated")
         if waiting := text(status, "state", "waiting", "reason"):
             reason = waiting
@@ -132,21 +131,20 @@ def _sidecars(pod: dict[str, Any]) -> set[str]:
     }
 
 
-def _restarts(pod: dict[str, Any], now: float) -> str:
-    statuses = list(items(pod, "status", "containerStatuses"))
-    if not statuses or _init_reason(pod):
-        statuses = list(items(pod, "status", "initContainerStatuses")) + statuses
+def _restarts(pod: dict[str, Any], statuses: list[dict[str, Any]], now: float, *, initializing: bool) -> str:
+    if initializing or not statuses:
+        statuses = [*items(pod, "status", "initContainerStatuses"), *statuses]
     total = sum(whole(status, "restartCount") for status in statuses)
+    if not total:
+        return "0"
     endings = (parse_time(dig(status, "lastState", "terminated", "finishedAt")) for status in statuses)
     last = max((moment for moment in endings if moment is not None), default=None)
-    return f"{total} ({human_duration(now - last)} ago)" if total and last is not None else str(total)
+    return f"{total} ({human_duration(now - last)} ago)" if last is not None else str(total)
 
 
 def _readiness_gates(pod: dict[str, Any]) -> str:
     gates = [text(gate, "conditionType") for gate in items(pod, "spec", "readinessGates")]
     if not gates:
         return NONE
-    holding = sum(
-        1 for gate in gates if mapping({"condition": condition(pod, gate)}, "condition").get("status") == "True"
-    )
+    holding = sum(condition(pod, gate).get("status") == "True" for gate in gates)
     return f"{holding}/{len(gates)}"
