@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -39,7 +39,7 @@ class LiveServer:
         self.client = httpx.Client(base_url=self.url, timeout=_WAIT)
         self._failure: BaseException | None = None
 
-    def __enter__(self) -> "LiveServer":
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(_WAIT)
         if self._failure:
@@ -96,10 +96,10 @@ class LiveServer:
         config = uvicorn.Config(self.api.app, lifespan="off", ws="none", access_log=False, log_level="error")
         self._server = uvicorn.Server(config)
         serving = asyncio.create_task(self._server.serve([self._listener]))
-        while not self._server.started:
+        while not self._server.started:  # noqa: ASYNC110 (uvicorn has no event for it)
             await asyncio.sleep(0.001)
         self._ready.set()
-        while not self._server.should_exit:
+        while not self._server.should_exit:  # noqa: ASYNC110 (uvicorn has no event for it)
             await asyncio.sleep(0.005)
         await self.api.drain()
         await serving

@@ -66,7 +66,10 @@ def test_the_uid_of_another_object_is_a_conflict(cluster):
 )
 def test_an_object_other_than_the_urls_is_400(cluster, metadata, message):
     cluster.config_map("a")
-    for answer in (cluster.put(f"{MAPS}/a", {"metadata": metadata}), cluster.patch(f"{MAPS}/a", {"metadata": metadata})):
+    for answer in (
+        cluster.put(f"{MAPS}/a", {"metadata": metadata}),
+        cluster.patch(f"{MAPS}/a", {"metadata": metadata}),
+    ):
         assert answer.status_code == 400
         assert answer.json()["message"] == message
 

@@ -20,7 +20,7 @@ from kplane_apiserver.bodies import decode_body
 from kplane_apiserver.http import Request, Response
 from kplane_apiserver.negotiate import negotiate
 from kplane_apiserver.params import WriteOptions, write_options
-from kplane_apiserver.patches import apply_patch
+from kplane_apiserver.patches import APPLY_PATCH, apply_patch
 from kplane_apiserver.readers import object_response
 from kplane_apiserver.services import Services
 from kplane_apiserver.stores import Served
@@ -34,7 +34,6 @@ Change = Callable[[Document], Document]
 """Makes the new state of an object from its old one, in the version that was asked for; may run several times."""
 
 _MAYBE_ABSENT = GetOptions(ignore_not_found=True)
-APPLY_PATCH = "application/apply-patch+yaml"
 _EVENTS = frozenset({"events", "events.events.k8s.io"})
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: a random name must not spell a word
 _SUFFIX_LENGTH = 5
