@@ -135,7 +135,9 @@ class _Naming:
 
     def __call__(self, item: Any) -> tuple[str, Any] | None:
         """Return a name that can be compared and hashed; None for an element without one."""
-        value = item.get(self.merge_key) if self.merge_key and isinstance(item, dict) else item
+        value = item
+        if self.merge_key:
+            value = item.get(self.merge_key) if isinstance(item, dict) else None
         # Python holds 1 and True for the same, JSON does not.
         return None if isinstance(value, dict | list | None) else (_type_name(value), value)
 
@@ -155,7 +157,7 @@ def _merge_list(stored: Items, patch: Items, shape: Shape, path: str, order: Ite
     before = list(stored)
     if any(isinstance(item, list) for item in (*stored, *patch)):
         raise unprocessable(f"lists of lists are not supported: {path}")
-    if any(isinstance(item, dict) for item in (*stored, *patch)):
+    if shape.merge_key or any(isinstance(item, dict) for item in (*stored, *patch)):
         merged, patch = _merge_keyed(stored, patch, shape, path)
     else:
         merged = list({named(item): item for item in (*stored, *patch)}.values())
