@@ -204,6 +204,21 @@ def test_a_refresh_moves_the_timer_and_the_old_one_does_no_harm(run_jumping: Any
     run_jumping(scenario())
 
 
+def test_later_deadlines_do_not_set_the_timer_again() -> None:
+    async def scenario() -> None:
+        engine = MemoryEngine()
+        await put(engine, "/first", ttl=60)
+        handle = engine._alarm._handle
+        for number in range(100):
+            await put(engine, f"/{number}", ttl=61)
+        assert engine._alarm._handle is handle
+        await put(engine, "/sooner", ttl=30)
+        assert engine._alarm._handle is not handle
+        await engine.aclose()
+
+    asyncio.run(scenario())
+
+
 def test_the_timer_waits_for_the_next_deadline_and_goes_with_the_last(clock: Any) -> None:
     async def scenario() -> None:
         engine = MemoryEngine(clock=clock)

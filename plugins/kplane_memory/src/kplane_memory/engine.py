@@ -28,7 +28,9 @@ from kplane_memory.history import History
 from kplane_memory.watching import MemoryWatch, Watches
 
 _FIRST_REVISION = 1  # of an empty database; the first write gets 2, as on etcd
-_MIN_DELAY = 0.001  # a timer may ring a clock tick early; asking again at once would spin
+# Two clocks are read one after the other: a timer may ring a moment early, when asking again at once would spin, or be
+# set for a moment later than the deadline, when setting it again with every write would achieve nothing.
+_TOLERANCE = 0.001
 
 
 class MemoryEngine:
@@ -257,14 +259,14 @@ class MemoryEngine:
         wait = self._expiry.wait()
         if wait is None:
             self._alarm.disarm()
-        elif not self._alarm.due_within(wait):
+        elif not self._alarm.due_within(wait + _TOLERANCE):
             self._alarm.arm(wait)
 
     def _ring(self) -> None:
         self._expire()
         wait = self._expiry.wait()
         if wait is not None:
-            self._alarm.arm(max(wait, _MIN_DELAY))
+            self._alarm.arm(max(wait, _TOLERANCE))
 
 
 def _check_key(key: str) -> None:
