@@ -64,8 +64,8 @@ class World:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[World]:
-    connection = EngineConnection(MemoryEngine())
+async def world(**engine: Any) -> AsyncIterator[World]:
+    connection = EngineConnection(MemoryEngine(**engine))
     resource = Resource(
         "customresourcedefinitions.apiextensions.k8s.io",
         LAYOUT.kind_root_prefix(),
@@ -136,6 +136,22 @@ def test_a_catalog_that_starts_later_knows_what_was_there() -> None:
             await late.start(here.store)
             assert late.lookup("c1", "example.com", "v1", "things") is not None
             await late.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_that_was_cut_off_is_made_good_by_a_new_list(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with world(history_limit=3) as here:
+            await here.install("c1", crd())
+            plurals = [f"p{number}" for number in range(40)]
+            for plural in plurals:
+                await here.install("c1", crd(plural, plural.title()), observe=False)
+            await here.remove("c1", "things.example.com", observe=False)
+            await until(lambda: all(here.serves("c1", plural) for plural in plurals) and not here.serves("c1"))
+            assert "watching" in caplog.text
+            await here.install("c2", crd(), observe=False)
+            await until(lambda: here.serves("c2"))
 
     asyncio.run(scenario())
 
