@@ -73,6 +73,8 @@ def _merge_object(live: Object, patch: Object, shape: Shape, path: str) -> Objec
 
 def _merge_field(live: Object, key: str, value: Any, shape: Shape, path: str, order: Items | None) -> None:
     stored = live.get(key)
+    if order and isinstance(value, list):
+        _check_order(value, order, _Naming(shape.merge_key), path)
     if isinstance(stored, dict) and isinstance(value, dict) and shape.strategy != "replace":
         live[key] = _merge_object(stored, value, shape, path)
     elif isinstance(stored, list) and isinstance(value, list):
@@ -116,7 +118,7 @@ def _check_order(patch: Items, order: Items, named: "_Naming", path: str) -> Non
     """Refuse a patch whose elements do not stand in the order that it asks for itself."""
     remaining = iter([named(item) for item in order])
     for item in patch:
-        if not (isinstance(item, dict) and DIRECTIVE in item) and named(item) not in remaining:
+        if not _is_directive(item) and named(item) not in remaining:
             raise BadRequest(f"the order in patch list {path} does not match its {ELEMENT_ORDER.rstrip('/')} list")
 
 
@@ -148,41 +150,47 @@ def _type_name(value: Any) -> str:
 
 def _merge_list(stored: Items, patch: Items, shape: Shape, path: str, order: Items | None) -> Items:
     named = _Naming(shape.merge_key)
-    if order:
-        _check_order(patch, order, named, path)
     replacing = any(isinstance(item, dict) and item.get(DIRECTIVE) == "replace" for item in patch)
     if shape.strategy != "merge" or replacing:
-        merged = [_plain(item) for item in patch if not (isinstance(item, dict) and DIRECTIVE in item)]
+        merged = [_plain(item) for item in patch if not _is_directive(item)]
         return merged if order is None else _ordered(merged, stored, order, named)
-    before = list(stored)
     if any(isinstance(item, list) for item in (*stored, *patch)):
         raise unprocessable(f"lists of lists are not supported: {path}")
     if shape.merge_key or any(isinstance(item, dict) for item in (*stored, *patch)):
-        merged, patch = _merge_keyed(stored, patch, shape, path)
+        before = _without_deleted(stored, patch, shape, path)
+        patch = [item for item in patch if not _is_directive(item)]
+        merged = _merge_keyed(list(before), patch, shape, path)
     else:
+        before = stored
         merged = list({named(item): item for item in (*stored, *patch)}.values())
     return _ordered(merged, before, patch if order is None else order, named)
 
 
-def _merge_keyed(stored: Items, patch: Items, shape: Shape, path: str) -> tuple[Items, Items]:
-    """Merge a list of objects; return it unordered, and the patch's elements without directives."""
+def _without_deleted(stored: Items, patch: Items, shape: Shape, path: str) -> Items:
+    """Return the stored elements that the patch does not delete, and check that it names all of its own."""
     if not shape.merge_key:
         raise unprocessable(f"cannot merge lists without merge key for {path}")
-    named, item_shape = _Naming(shape.merge_key), shape.item()
+    named = _Naming(shape.merge_key)
     for item in patch:
         if not isinstance(item, dict) or named(item) is None:
             raise unprocessable(f"an element of {path} does not contain declared merge key: {shape.merge_key}")
         if item.get(DIRECTIVE) == "delete":
             stored = [one for one in stored if named(one) != named(item) or not _agree(one, item, shape.keys)]
-    kept = [item for item in patch if item.get(DIRECTIVE) != "delete"]
-    places = _match(stored, kept, shape, named)
-    for item, place in zip(kept, places, strict=True):
+        elif _is_directive(item):
+            raise BadRequest(f"unknown patch type {item[DIRECTIVE]!r} in {path}: use replace, merge or delete")
+    return stored
+
+
+def _merge_keyed(stored: Items, patch: Items, shape: Shape, path: str) -> Items:
+    """Return `stored`, changed in place, with the elements of the patch merged into those they name or appended."""
+    places = _match(stored, patch, shape, _Naming(shape.merge_key))
+    for item, place in zip(patch, places, strict=True):
         inner = f"{path}[{shape.merge_key}={item[shape.merge_key]}]"
         if place is None:
-            stored.append(_merge_object({}, dict(item), item_shape, inner))
+            stored.append(_merge_object({}, dict(item), shape.item(), inner))
         else:
-            stored[place] = _merge_object(stored[place], dict(item), item_shape, inner)
-    return stored, kept
+            stored[place] = _merge_object(stored[place], dict(item), shape.item(), inner)
+    return stored
 
 
 def _match(stored: Items, patch: Items, shape: Shape, named: _Naming) -> list[int | None]:
@@ -232,6 +240,11 @@ def _contains(values: Items, item: Any) -> bool:
     return named(item) is not None and named(item) in [named(value) for value in values]
 
 
+def _is_directive(item: Any) -> bool:
+    """Whether an element of a list says what to do with the list, and is not meant to be stored."""
+    return isinstance(item, dict) and item.get(DIRECTIVE, "merge") != "merge"
+
+
 # --- what is new ------------------------------------------------------------------------------------------------------
 
 
@@ -240,7 +253,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return _plain_object(value)
     if isinstance(value, list):
-        return [_plain(item) for item in value if not (isinstance(item, dict) and item.get(DIRECTIVE) == "delete")]
+        return [_plain(item) for item in value if not _is_directive(item)]
     return value
 
 
