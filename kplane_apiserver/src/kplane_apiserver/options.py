@@ -5,7 +5,6 @@ from typing import TypeVar
 
 import attrs
 
-from kplane_core.errors import KplaneError
 from kplane_core.plugins.flags import (
     Parser,
     choice,
@@ -31,13 +30,13 @@ _SHORTEST_WAIT = 0.1
 
 def _cluster_id(text: str) -> str:
     """Return the text if it can name a virtual cluster."""
-    from kplane_core.multicluster.keylayout import validate_cluster_id  # noqa: PLC0415 - only a given value needs it
+    # Only a given value needs it.
+    from kplane_core.multicluster.keylayout import InvalidClusterId, validate_cluster_id  # noqa: PLC0415
 
     try:
-        validate_cluster_id(text)
-    except KplaneError as error:
-        raise ValueError(str(error)) from error
-    return text
+        return validate_cluster_id(text)
+    except InvalidClusterId as error:
+        raise ValueError(error.causes[0].message) from error
 
 
 cluster_id: Parser[str] = Parser(_cluster_id, "NAME")

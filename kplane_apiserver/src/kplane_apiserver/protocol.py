@@ -7,9 +7,7 @@ end. The bound costs one addition per chunk; the exact size is summed up only wh
 from typing import Any, ClassVar
 
 import msgspec
-from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
 
 from kplane_core.errors import Status
 
@@ -19,8 +17,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     max_header_size: ClassVar[int] = 64 * 1024
 
-    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], *args: Any) -> None:
-        super().__init__(config, server_state, app_state, *args)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._chunk = 0  # size of the chunk being parsed
         self._pending = 0  # upper bound of the head's size so far
         self._head_open = False

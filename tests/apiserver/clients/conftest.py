@@ -61,15 +61,16 @@ class ServeProcess:
 
 def start_server(folder: Path, *arguments: str) -> ServeProcess:
     """Start `kplane serve` on a free port and return once it says where it listens."""
-    process = subprocess.Popen(
-        [str(BIN / "kplane"), "serve", "--port", "0", *arguments],
-        cwd=folder,
-        env=clean_environment(folder),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "stderr").open("w"),
-        text=True,
-    )
+    with (folder / "stderr").open("w", encoding="utf-8") as complaints:
+        process = subprocess.Popen(
+            [str(BIN / "kplane"), "serve", "--port", "0", *arguments],
+            cwd=folder,
+            env=clean_environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+        )
     assert process.stdout is not None
     greeting = ""
     for line in process.stdout:

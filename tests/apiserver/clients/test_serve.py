@@ -92,8 +92,8 @@ def test_options_come_from_the_environment_and_a_file_too(tmp_path):
     [
         (["--port", "-1"], "--port"),
         (["--port", "http"], "not a whole number"),
-        (["--cluster", ".."], "'..'"),
-        (["--cluster", "a/b"], "'a/b'"),
+        (["--cluster", ".."], '".."'),
+        (["--cluster", "a/b"], '"a/b"'),
         (["--cluster", "x" * 64], "--cluster"),
         (["--cluster", ""], "--cluster"),
         (["--root-control-plane-name", "%2e%2e"], "--root-control-plane-name"),
