@@ -10,8 +10,9 @@ from kplane_conformance.context import Context
 from kplane_conformance.machine import Blocking, StoreMachine
 
 SETTINGS = settings(
-    max_examples=60,
-    stateful_step_count=40,
+    max_examples=200,
+    stateful_step_count=50,
+    report_multiple_bugs=False,
     deadline=None,
     database=None,
     print_blob=False,
