@@ -1,5 +1,7 @@
 """The official `kubernetes` Python client lists, watches, falls behind and recovers."""
 
+import itertools
+
 import pytest
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
@@ -27,7 +29,7 @@ def config_map(name, **data):
 
 def events(stream, count):
     """Return type and name of the next events."""
-    return [(event["type"], event["object"].metadata.name) for event, _ in zip(stream, range(count), strict=False)]
+    return [(event["type"], event["object"].metadata.name) for event in itertools.islice(stream, count)]
 
 
 def test_create_list_patch_delete(server, connect):
