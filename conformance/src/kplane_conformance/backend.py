@@ -50,13 +50,13 @@ class Subject:
     waivers: Mapping[str, Waiver]
     today: dt.date = attrs.field(factory=lambda: dt.datetime.now(dt.UTC).date())
 
-    def session(self, seed: int = 0) -> Session:
-        """Return a session that is not started yet.
+    def session(self, *, seed: int = 0, shrink: bool = False) -> Session:
+        """Return a session that is not started yet; see `Session`.
 
         Raises:
             HarnessError: the harness cannot be made.
         """
-        return Session(self.installed.make(), self.capabilities, seed=seed)
+        return Session(self.installed.make(), self.capabilities, seed=seed, shrink=shrink)
 
     def applies(self, leaf: Leaf) -> bool:
         """Whether the case is asked of this backend at all."""

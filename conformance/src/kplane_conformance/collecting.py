@@ -85,12 +85,12 @@ class BackendCollector(pytest.Collector):
             allowed = self.config.getoption("--kplane-allow-unavailable")
             outcome = Outcome.UNAVAILABLE if allowed else Outcome.HARNESS_ERROR
             return Result(outcome, str(self._refused), self._refused)
-        session = self._session or self.subject.session(self.config.getoption("--kplane-seed"))
+        session = self._session or self._new_session()
         return self.subject.judge(leaf, self._runner().run(session.run(leaf)))
 
     def _started(self) -> bool:
         if self._session is None and self._refused is None:
-            session = self.subject.session(self.config.getoption("--kplane-seed"))
+            session = self._new_session()
             try:
                 self._runner().run(session.start())
             except HarnessError as error:
@@ -98,6 +98,10 @@ class BackendCollector(pytest.Collector):
             else:
                 self._session = session
         return self._session is not None
+
+    def _new_session(self) -> Session:
+        options = self.config.option
+        return self.subject.session(seed=options.kplane_seed, shrink=options.kplane_shrink)
 
     def _runner(self) -> asyncio.Runner:
         if RUNNER not in self.config.stash:
@@ -186,12 +190,12 @@ def explain(leaf: Leaf, backend: str, result: Result, seed: int) -> str:
         lines.append(f"row:      {_row(leaf.row)}")
     lines += ["", f"{_HEADLINE[result.outcome]}: {result.reason}", ""]
     if result.error is not None and result.outcome is Outcome.FAILED:
-        lines.append(_where(result.error))
+        lines += [_where(result.error), *getattr(result.error, "__notes__", ())]
     lines.append(
         f"run only this: pytest --pyargs kplane_conformance --kplane-backend={backend} --kplane-case='{leaf.id}'"
     )
     if leaf.case.group.value == "model":
-        lines[-1] += f" --kplane-seed={seed}"
+        lines[-1] += f" --kplane-seed={seed} --kplane-shrink"
     return "\n".join(lines)
 
 

@@ -269,7 +269,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Whether the backend has TTLs and a clock that can be moved."""
         return hasattr(self.session.harness, "clock")
 
-    @precondition(lambda self: self._timed)
+    @precondition(lambda self: any(version.expires for version in self.model.live.values()))
     @rule()
     def let_time_pass(self) -> None:
         """Move the clock: what is due goes, with revisions that a watch tells, and nothing else does."""
@@ -279,7 +279,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.do(self.ctx.advance(STEP))
         watch = self.do(self.ctx.watch(self.stores[0], after=before))
         while due:
-            event = self.do(self.ctx.next_event(watch))
+            event = self.do(self.ctx.next_event(watch, self._patience))
             assert event is not None
             assert event.object is not None
             told = tell_event(event)
@@ -290,6 +290,11 @@ class StoreMachine(RuleBasedStateMachine):
             self.model.commit(told.revision, told.key, None)
         watch.stop()
         self.list_newest(0, "", "")
+
+    @property
+    def _patience(self) -> float:
+        """Seconds to wait for an event that was committed before: a failure must not take long to be reproduced."""
+        return max(2.0, 20 * self.session.harness.silence)
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
@@ -346,7 +351,7 @@ class StoreMachine(RuleBasedStateMachine):
     def _select(self, label: str, **more: Any) -> Any:
         return self.ctx.select(labels=f"colour={label}" if label else "", **more)
 
-    @rule(handle=st.integers(0, 1), directory=DIRECTORIES, limit=st.integers(1, 3))
+    @rule(handle=st.integers(0, 1), directory=DIRECTORIES, limit=st.integers(1, 2))
     def first_page(self, handle: int, directory: str, limit: int) -> None:
         """Begin a list in pages."""
         path = self.ctx.prefix + directory
@@ -401,7 +406,7 @@ class StoreMachine(RuleBasedStateMachine):
     def watch_too_old(self, handle: int) -> None:
         """A watch from before the kept history ends as expired."""
         watch = self.do(self.ctx.watch(self.stores[handle], after=self.model.start))
-        event = self.do(self.ctx.next_event(watch))
+        event = self.do(self.ctx.next_event(watch, self._patience))
         if self.model.start + 1 < self.model.floor:
             assert event is not None
             assert isinstance(event.error, Expired), f"expected an expired watch, got {event}"
@@ -416,7 +421,7 @@ class StoreMachine(RuleBasedStateMachine):
     def _drain(self, stream: Stream) -> None:
         expected = [*stream.initial, *self.model.events(stream.directory, stream.label, stream.after)]
         while len(stream.told) < len(expected):
-            event = self.do(self.ctx.next_event(stream.watch))
+            event = self.do(self.ctx.next_event(stream.watch, self._patience))
             if stream.refusable and not stream.told and event is not None and isinstance(event.error, Expired):
                 self.streams.remove(stream)
                 return

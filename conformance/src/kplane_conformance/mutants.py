@@ -189,10 +189,10 @@ class Mutant:
 
 MUTANTS: Final = (
     Mutant("reordered-events", ReorderedEvents, ("engine.watch.order",)),
-    Mutant("reused-revision", ReusedRevision, ("engine.write.atomic",)),
+    Mutant("reused-revision", ReusedRevision, ("engine.write.atomic", "Model")),
     Mutant("event-lost-at-compaction", EventLostAtCompaction, ("engine.watch.compaction-boundary",)),
     Mutant("leaked-ttl", LeakedTTL, ("engine.ttl.refreshed",)),
-    Mutant("no-boundary", NoBoundary, ("engine.scan.cluster-boundary", "engine.watch.range")),
+    Mutant("no-boundary", NoBoundary, ("engine.scan.cluster-boundary", "engine.watch.range", "Model")),
     Mutant("two-snapshots", TwoSnapshots, ("engine.scan.one-snapshot",)),
     Mutant("overtaking-bookmark", OvertakingBookmark, ("engine.watch.progress",)),
     Mutant("stale-reads", StaleReads, ("Linearizability",)),

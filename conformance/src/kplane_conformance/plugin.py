@@ -37,6 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run only this case, or this row: 'List' or 'List[row-20]'; repeatable",
     )
     group.addoption(
+        "--kplane-shrink", action="store_true", help="let a random case that fails look for a shorter way to fail"
+    )
+    group.addoption(
         "--kplane-seed",
         type=int,
         default=0,

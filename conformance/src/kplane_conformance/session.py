@@ -84,13 +84,20 @@ class Session:
         harness: the backend's harness.
         capabilities: what the backend declares; empty means that it supports everything.
         seed: of the random cases.
+        shrink: whether a random case that fails looks for a shorter way to fail.
     """
 
     def __init__(
-        self, harness: Harness, capabilities: Mapping[Capability, Support] | None = None, *, seed: int = 0
+        self,
+        harness: Harness,
+        capabilities: Mapping[Capability, Support] | None = None,
+        *,
+        seed: int = 0,
+        shrink: bool = False,
     ) -> None:
         self.harness = harness
         self.seed = seed
+        self.shrink = shrink
         self.capabilities = dict(capabilities or {})
         self._token = uuid.uuid4().hex[:8]
         self._numbers = itertools.count(1)

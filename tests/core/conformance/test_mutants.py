@@ -10,6 +10,7 @@ from kplane_conformance.session import Outcome, Result, Session
 from kplane_memory.conformance import harness
 
 LEAVES = {leaf.id: leaf for leaf in load().leaves()}
+SEED = 1  # the same every time: a mutant that only some seeds find would fail now and then
 KILLS = [pytest.param(mutant, case, id=f"{mutant.name}-{case}") for mutant in MUTANTS for case in mutant.killed_by]
 
 
@@ -29,7 +30,7 @@ def run(case: str, session: Session) -> Result:
 @pytest.mark.parametrize(("mutant", "case"), KILLS)
 def test_a_named_case_kills_each_mutant(mutant: Mutant, case: str) -> None:
     """A mutant fails the case by an assertion, not by falling over."""
-    result = run(case, Session(MutantHarness(harness(), mutant)))
+    result = run(case, Session(MutantHarness(harness(), mutant), seed=SEED))
     assert result.outcome is Outcome.FAILED, f"{case} let {mutant.name} through: {result}"
     assert isinstance(result.error, AssertionError), result.reason
 
@@ -37,7 +38,7 @@ def test_a_named_case_kills_each_mutant(mutant: Mutant, case: str) -> None:
 @pytest.mark.parametrize("case", sorted({case for mutant in MUTANTS for case in mutant.killed_by}))
 def test_the_same_case_passes_on_the_right_engine(case: str) -> None:
     """What kills a mutant lets the engine live that the mutant was made from."""
-    result = run(case, Session(harness()))
+    result = run(case, Session(harness(), seed=SEED))
     assert result.outcome is Outcome.PASSED, result.reason
 
 
