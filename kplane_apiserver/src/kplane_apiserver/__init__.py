@@ -1,0 +1,1 @@
+"""A multicluster Kubernetes-style API server on any kplane storage backend."""

@@ -197,7 +197,7 @@ def test_stored_bytes_that_are_no_object_are_a_decode_error(raw):
         {"metadata": [1]},
         {"metadata": "x"},
         {"metadata": 0},
-        {"metadata": {}, "x": object()},
+        {"metadata": {}, "x": object},
         {"metadata": {}, "x": "\ud800"},
         {"metadata": {1: 2}},
         {1: 2},
