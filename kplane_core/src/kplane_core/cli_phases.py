@@ -16,7 +16,7 @@ from kplane_core.errors import UsageError
 from kplane_core.plugins.arguments import Arguments
 from kplane_core.plugins.commands import COMMANDS_GROUP, Command, Parsed
 from kplane_core.plugins.discovery import Plugins, discover, installed, provided_by
-from kplane_core.plugins.errors import BrokenPlugin, FlagConflict, suggestion
+from kplane_core.plugins.errors import COMMAND_PROVIDERS, BrokenPlugin, FlagConflict, suggestion
 from kplane_core.plugins.flags import Flags, Section, csv, filled_text, option
 from kplane_core.plugins.values import Config, Values, load_config
 
@@ -121,6 +121,8 @@ class CommandTable:
             return command
         found = self._found.get(name, [])
         if not found:
+            if provider := COMMAND_PROVIDERS.get(name):
+                raise UsageError(f"command {name!r} is provided by {provider}, not installed: pip install {provider}")
             near = suggestion(name, self.names())
             raise UsageError(f"unknown command {name!r}; installed: {', '.join(self.names())}{near}")
         if len(found) > 1:

@@ -13,6 +13,9 @@ PROVIDERS = {
     "sqlite": "kplane-sqlite",
 }
 
+#: Commands that kplane's own distributions provide, for the same hint.
+COMMAND_PROVIDERS = {"conformance": "kplane-conformance", "serve": "kplane-apiserver"}
+
 
 def suggestion(name: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean '...'?" with the nearest candidate, or nothing when none is near."""
