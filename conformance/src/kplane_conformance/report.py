@@ -145,6 +145,7 @@ def from_dict(document: Mapping[str, Any]) -> Certificate:
         fields["missing"] = tuple(one["id"] for one in missing)
         fields["verdict"] = Verdict(fields["verdict"])
         fields["entries"] = tuple(Entry(**entry) for entry in fields["entries"])
+        fields["waivers"] = tuple(fields["waivers"])
         return Certificate(**fields)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a conformance certificate: {error}") from error
