@@ -46,7 +46,9 @@ class Settings:
 
 def timestamp(moment: datetime) -> str:
     """Return `moment` as Kubernetes writes times: UTC, whole seconds, `Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="seconds")[:19] + "Z"  # many times faster than strftime, and asked on every write
 
 
 def version_document(settings: Settings) -> dict[str, str]:
