@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -78,7 +79,10 @@ def run(options: RunOptions) -> int:
     arguments += [f"--kplane-seed={options.seed}"] if options.seed else []
     arguments += ["-n", str(options.processes)] if options.processes else []
     arguments += ["--kplane-allow-unavailable"] if options.allow_unavailable else []
-    code = int(pytest.main(arguments))
+    with tempfile.TemporaryDirectory() as scratch:
+        # What hypothesis remembers between runs is of no use here, and must not appear in the user's folder.
+        os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", scratch)
+        code = int(pytest.main(arguments))
     return code if code in _MEANT else _NOTHING_TESTED
 
 
