@@ -43,7 +43,7 @@ class Shape:
             return Shape(inner, custom=True) if isinstance(inner, dict) else UNKNOWN
         if "map" in spec:
             return _shape(spec["map"])
-        return _shape(_definition(spec).get("fields", {}).get(name))
+        return _fields(spec.get("ref", "")).get(name, UNKNOWN)
 
     def item(self) -> "Shape":
         """Return the shape of a list's elements."""
@@ -96,6 +96,12 @@ def shape_of(kind: Kind) -> Shape:
 
 def _shape(spec: Any) -> Shape:
     return Shape(spec) if isinstance(spec, dict) else UNKNOWN
+
+
+@cache
+def _fields(definition: str) -> Mapping[str, Shape]:
+    entry = _table()["types"].get(definition, {"fields": {}})
+    return {name: _shape(spec) for name, spec in entry["fields"].items()}
 
 
 def _definition(spec: Mapping[str, Any]) -> Mapping[str, Any]:
