@@ -240,7 +240,7 @@ class Cacher:
 
     def lane_of(self, prefix: str) -> Lane:
         """Return the history that covers everything below `prefix`."""
-        return self.history.lane(self.scope_of(prefix))
+        return self.history.seen(self.scope_of(prefix))
 
     def scopes_of(self, prefix: str) -> Scopes:
         """Return the watchers' register for everything below `prefix`."""
@@ -280,6 +280,7 @@ class Cacher:
         scopes = watch.scopes
         if not scopes and self._scopes.get(scopes.scope) is scopes:
             del self._scopes[scopes.scope]
+            self.history.release(scopes.scope)
 
     def _terminated(self, watch: CacheWatch) -> None:
         self.metrics.terminated_watchers += 1

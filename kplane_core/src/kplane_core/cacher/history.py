@@ -5,6 +5,7 @@ Each lane has a capacity of its own, so a noisy cluster forgets its own past and
 counted from its first event ever, so that a cursor stays valid, or is known to be lost, whatever was dropped.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator
 
@@ -12,8 +13,12 @@ from kplane_core.cacher.events import CacheEvent
 
 MIN_CAPACITY = 100
 MAX_CAPACITY = 102_400
+"""Events that a lane keeps at most, for a window of up to 75 seconds; longer windows may keep more."""
 KEPT_IDLE = 8
-"""Events that a lane keeps however old they are: enough for a client that comes back to a quiet cluster."""
+"""Events that a lane keeps beyond the window: enough for a client that comes back to a quiet cluster."""
+_IDLE_WINDOWS = 10
+"""Windows after which also those are dropped, so that clusters of the past do not hold on to their objects."""
+_WINDOW = 75.0
 
 
 class Lane:
@@ -21,13 +26,14 @@ class Lane:
 
     Attributes:
         floor: a watch may start after any revision that is not below this.
+        limit: events that are kept at most, however young they are.
 
     Args:
         floor: the revision of the list that the cache started from.
         window: seconds for which events should be kept.
     """
 
-    __slots__ = ("_base", "_capacity", "_events", "_first", "_window", "floor")
+    __slots__ = ("_base", "_capacity", "_events", "_first", "_window", "floor", "limit")
 
     def __init__(self, floor: int, window: float) -> None:
         self.floor = floor
@@ -36,6 +42,7 @@ class Lane:
         self._first = 0
         self._base = 0
         self._capacity = MIN_CAPACITY
+        self.limit = MAX_CAPACITY * 2 ** math.ceil(math.log2(max(window / _WINDOW, 1.0)))
 
     def __len__(self) -> int:
         return len(self._events) - self._first
@@ -84,6 +91,8 @@ class Lane:
         """Drop what is much older than the window, but a few."""
         while len(self) > KEPT_IDLE and now - self._oldest().time > 2 * self._window:
             self._drop_oldest()
+        while len(self) and now - self._newest().time > _IDLE_WINDOWS * self._window:
+            self._drop_oldest()
         if len(self) * 4 < self._capacity > MIN_CAPACITY:
             self._capacity //= 2
 
@@ -94,13 +103,18 @@ class Lane:
         self.floor = max(self.floor, revision)
 
     def _make_room(self, now: float) -> None:
-        if now - self._oldest().time < self._window and self._capacity < MAX_CAPACITY:
-            self._capacity = min(self._capacity * 2, MAX_CAPACITY)
+        if now - self._oldest().time < self._window and self._capacity < self.limit:
+            self._capacity = min(self._capacity * 2, self.limit)
         else:
             self._drop_oldest()
 
     def _oldest(self) -> CacheEvent:
         event = self._events[self._first]
+        assert event is not None
+        return event
+
+    def _newest(self) -> CacheEvent:
+        event = self._events[-1]
         assert event is not None
         return event
 
@@ -133,13 +147,30 @@ class History:
         self._lanes: dict[str, Lane] = {}
 
     def lane(self, cluster: str | None) -> Lane:
-        """Return the lane of a cluster; None is the one of all clusters."""
+        """Return the lane of a cluster, to write to or to follow; None is the one of all clusters."""
         if cluster is None:
             return self.everything
         lane = self._lanes.get(cluster)
         if lane is None:
             lane = self._lanes[cluster] = Lane(self._floor, self._window)
         return lane
+
+    def seen(self, cluster: str | None) -> Lane:
+        """Return the lane of a cluster for one look at it; asking for a cluster that is not there keeps nothing."""
+        if cluster is None:
+            return self.everything
+        lane = self._lanes.get(cluster)
+        return Lane(self._floor, self._window) if lane is None else lane
+
+    def release(self, cluster: str | None) -> None:
+        """Note that nobody follows a lane any more; one in which nothing ever happened is dropped."""
+        if cluster is not None and (lane := self._lanes.get(cluster)) is not None and not lane.end:
+            del self._lanes[cluster]
+
+    @property
+    def lanes(self) -> int:
+        """How many clusters have a lane of their own."""
+        return len(self._lanes)
 
     def trim(self, now: float) -> None:
         """Drop what is much older than the window."""
