@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+import logging
 from collections.abc import Awaitable, Callable
 
 from kplane_core.errors import KplaneError, TooLargeResourceVersion
 
+_log = logging.getLogger(__name__)
 _ASK_AGAIN = 0.1
 """Seconds after which progress is asked for again while somebody waits (upstream's interval)."""
 
@@ -75,16 +77,23 @@ class Freshness:
             if not self._waiters:
                 continue
             self._answered.clear()
-            try:
-                await self._request_progress()
-            except KplaneError:
-                # Nobody is helped by a second report: those who wait get 504, the watch itself reports the outage.
-                self._answered.clear()
+            await self._ask()
             await _wait_a_little(self._answered)
             self._drop_gone()
             if self._waiters:
                 await _wait_a_little(self._asking)
                 self._asking.set()
+
+    async def _ask(self) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._request_progress()
+        except (KplaneError, TimeoutError) as error:
+            # Those who wait get 504 and the watch itself reports the outage, so this is no more than a hint.
+            _log.debug("asking for the watch's progress failed: %r", error)
+        except Exception:  # noqa: BLE001 - logged with its traceback, and the asking goes on
+            # A fault in a backend must not end the asking: every later reader would wait in vain.
+            _log.exception("asking for the watch's progress failed unexpectedly")
 
     def _drop_gone(self) -> None:
         while self._waiters and self._waiters[0][2].done():
