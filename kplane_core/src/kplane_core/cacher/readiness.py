@@ -93,18 +93,19 @@ class Readiness:
         Raises:
             StorageNotReady: it cannot.
         """
-        if self._phase is Phase.STOPPED:
-            raise StorageNotReady("apiserver cacher is stopped")
-        if self._phase is Phase.PENDING:
-            reason = f": {self.error}" if self.error else ""
-            raise StorageNotReady(f"storage is (re)initializing{reason}")
+        if not self.ready:
+            raise StorageNotReady(self._reason())
 
     def too_many_requests(self) -> TooManyRequests:
         """Return the 429 for a request that this cache cannot serve now; asks for more patience the longer it lasts."""
         seconds = self._clock() - self._since
         retry_after = int(min(max(math.exp(min(0.06 * seconds, 10.0)), 1), _MAX_RETRY_AFTER))
-        reason = f": {self.error}" if self.error else ""
-        return TooManyRequests(f"storage is (re)initializing{reason}", retry_after)
+        return TooManyRequests(self._reason(), retry_after)
+
+    def _reason(self) -> str:
+        if self.stopped:
+            return "apiserver cacher is stopped"
+        return "storage is (re)initializing" + (f": {self.error}" if self.error else "")
 
     def _change(self, phase: Phase) -> None:
         self._phase = phase
