@@ -34,7 +34,8 @@ class BookmarkSchedule:
         if watch.plan.deadline is not None:
             due = min(due, watch.plan.deadline - BEFORE_DEADLINE)
         if due > now:
-            watch.next_bookmark = due
+            # A second that was swept already comes never again.
+            watch.next_bookmark = due = max(due, self._swept)
             self._buckets.setdefault(int(due), set()).add(watch)
 
     def remove(self, watch: "CacheWatch") -> None:
