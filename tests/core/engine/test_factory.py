@@ -105,6 +105,7 @@ def test_the_loop_survives_a_failing_database_without_hurry(run, engine, caplog,
         failing = True
 
         def before(name):
+            assert len(engine.calls) < 1000, "the database is asked without a pause"
             if failing and name == method:
                 raise error
 
