@@ -16,7 +16,8 @@ CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYPROJECTS := $(wildcard pyproject.toml */pyproject.toml plugins/*/pyproject.toml)
-MEMBERS := $(patsubst %/pyproject.toml,-e ./%,$(wildcard */pyproject.toml plugins/*/pyproject.toml))
+MEMBERS := -e './kplane_core[encryption]' $(patsubst %/pyproject.toml,-e ./%,\
+  $(filter-out kplane_core/%,$(wildcard */pyproject.toml plugins/*/pyproject.toml)))
 RUNTIME := -e ./kplane_core -e ./plugins/kplane_memory -e ./kplane_apiserver
 
 .PHONY: help serve test conformance lint format types docs bench install clean

@@ -50,5 +50,7 @@ def test_the_server_page_lists_every_option_with_its_default(root):
     (section,) = flags.sections
     assert list(rows) == [setting.flag for setting in section.settings]
     for setting in section.settings:
-        if setting.default not in ((), False):
+        if setting.default is None:
+            assert rows[setting.flag] == "none"
+        elif setting.default not in ((), False):
             assert rows[setting.flag] == setting.show(setting.default), setting.flag

@@ -1,11 +1,13 @@
 """From parsed options to a running server, and the few words on the terminal."""
 
 import asyncio
-import functools
 import shlex
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack, closing, suppress
+
+import attrs
 
 from kplane_apiserver.kubeconfig import context_name, write_kubeconfig
 from kplane_apiserver.listening import base_url, listen
@@ -17,6 +19,7 @@ from kplane_core.errors import Unreachable, UsageError
 from kplane_core.plugins.backends import Backend
 from kplane_core.plugins.capabilities import Capability, Unsupported
 from kplane_core.plugins.commands import Parsed
+from kplane_core.storage import IDENTITY, Resource, Store, Transformer
 
 _INTERRUPTED = 130
 
@@ -43,13 +46,18 @@ def launch(parsed: Parsed) -> int:
 
 async def _serve(parsed: Parsed, options: ServeOptions, listener: socket.socket) -> None:
     backend = parsed.selected
+    transformer_for = _transformers(options)
     async with AsyncExitStack() as stack:
         try:
             connection = await backend.connect(parsed.backend_options)
         except Unreachable as error:
             raise UsageError(f"storage backend {backend.name!r} cannot be reached: {error}") from error
         stack.push_async_callback(connection.aclose)
-        build_store = functools.partial(parsed.plugins.build_store, backend, connection)
+
+        def build_store(resource: Resource) -> Store:
+            resource = attrs.evolve(resource, transformer=transformer_for(resource.group_resource))
+            return parsed.plugins.build_store(backend, connection, resource)
+
         api = ApiServer(connection, build_store, _settings(options))
         stack.push_async_callback(api.aclose)
         await api.start()
@@ -65,6 +73,19 @@ async def _serve(parsed: Parsed, options: ServeOptions, listener: socket.socket)
             on_ready=lambda: _say(_greeting(options, backend, url)),
         )
         _say("kplane stopped")
+
+
+def _transformers(options: ServeOptions) -> Callable[[str], Transformer]:
+    """Return what tells a resource's transformer: the encryption configuration, where there is one.
+
+    Raises:
+        UsageError: the file cannot be used.
+    """
+    if options.encryption_provider_config is None:
+        return lambda _: IDENTITY
+    from kplane_core.storage.encryption_config import load_encryption_config  # noqa: PLC0415 - few need the ciphers
+
+    return load_encryption_config(options.encryption_provider_config).transformer_for
 
 
 def _settings(options: ServeOptions) -> Settings:

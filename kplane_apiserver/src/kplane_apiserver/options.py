@@ -10,6 +10,7 @@ from kplane_core.plugins.flags import (
     choice,
     csv_of,
     duration,
+    file,
     filled_text,
     option,
     path,
@@ -72,6 +73,7 @@ class ServeOptions:
         max_header_size: bytes of request line and headers together; more is answered with 431.
         request_timeout: seconds; a request other than a watch that takes longer is answered with 504.
         watch_timeout: seconds; a watch without timeoutSeconds ends after this long to twice as long.
+        encryption_provider_config: the file that says which resources are encrypted at rest, and how.
     """
 
     bind_address: str = option("127.0.0.1", parse=filled_text, help="address to listen on", metavar="ADDRESS")
@@ -114,6 +116,11 @@ class ServeOptions:
         1800.0,
         parse=_bounded(duration, 1.0),
         help="a watch without timeoutSeconds ends after this long to twice as long",
+    )
+    encryption_provider_config: Path | None = option(
+        None,
+        parse=file,
+        help="Kubernetes EncryptionConfiguration: which resources are encrypted at rest, and how",
     )
 
     @property

@@ -1,5 +1,7 @@
 """`kplane serve` as an operator meets it: what it prints, what it refuses, how it ends."""
 
+import base64
+import json
 import signal
 import socket
 import stat
@@ -14,6 +16,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import yaml
+
+from kplane_apiserver.launch import _transformers
+from kplane_apiserver.options import ServeOptions
+from kplane_core.storage import IDENTITY
 
 KPLANE = Path(sys.executable).parent / "kplane"
 
@@ -84,6 +90,23 @@ def test_options_come_from_the_environment_and_a_file_too(tmp_path):
     assert "KPLANE_SERVE_PORT" in complaint
 
 
+def test_resources_are_encrypted_as_kubernetes_own_document_says(serve, tmp_path):
+    """The document decides per resource; what is encrypted reads back as it was written."""
+    document = tmp_path / "encryption.json"
+    keys = [{"name": "first", "secret": base64.b64encode(b"k" * 32).decode()}]
+    resources = [{"resources": ["secrets"], "providers": [{"aesgcm": {"keys": keys}}, {"identity": {}}]}]
+    kind = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": resources}
+    document.write_text(json.dumps(kind), encoding="utf-8")
+    transformers = _transformers(ServeOptions(encryption_provider_config=document))
+    assert transformers("secrets") is not IDENTITY
+    assert transformers("configmaps") is IDENTITY
+    server = serve("--encryption-provider-config", str(document))
+    secret = {"metadata": {"name": "s"}, "data": {"password": "aGVsbG8="}}
+    url = f"{server.cluster_url('c1')}/api/v1/namespaces/default/secrets"
+    assert httpx.post(url, json=secret).status_code == 201
+    assert httpx.get(f"{url}/s").json()["data"] == secret["data"]
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -105,6 +128,8 @@ def test_options_come_from_the_environment_and_a_file_too(tmp_path):
         (["--max-header-size", "1GiB"], "at most 16MiB"),
         (["--request-timeout", "0"], "at least 100ms"),
         (["--request-timeout", "60"], "needs a unit"),
+        (["--encryption-provider-config", "no-such-file"], "no-such-file"),
+        (["--encryption-provider-config", sys.executable], "is not UTF-8 text"),
         (["--storage-backend", "memroy"], "Did you mean 'memory'?"),
         (["--prot", "1"], "--prot"),
         (["extra"], "extra"),
