@@ -69,27 +69,11 @@ def path_not_found() -> ApiError:
     return ApiError(Status(404, "NotFound", PATH_NOT_FOUND))
 
 
-def method_not_supported(subject: Subject, action: str) -> ApiError:
-    """Return the 405 for a verb that the resource does not offer."""
-    message = f'{action} is not supported on resources of kind "{subject.qualified()}"'
-    return ApiError(Status(405, "MethodNotAllowed", message, group=subject.group, kind=subject.resource))
-
-
-def method_not_allowed() -> ApiError:
-    """Return the 405 for an HTTP method that a path without a resource does not offer."""
-    return ApiError(Status(405, "MethodNotAllowed", "the server does not allow this method on the requested resource"))
-
-
 def forbidden(subject: Subject, detail: str) -> ApiError:
     """Return the 403 that says why."""
     named = f' "{subject.name}"' if subject.name else ""
     message = f"{subject.qualified()}{named} is forbidden: {detail}"
     return ApiError(Status(403, "Forbidden", message, name=subject.name, group=subject.group, kind=subject.resource))
-
-
-def unauthorized(message: str = "Unauthorized") -> ApiError:
-    """Return the 401."""
-    return ApiError(Status(401, "Unauthorized", message))
 
 
 def request_timeout(detail: str, retry_after: int = 0) -> ApiError:
@@ -154,11 +138,6 @@ def field_not_supported(field: str, value: object, supported: Iterable[str]) -> 
     listed = ", ".join(f'"{one}"' for one in supported)
     message = f"Unsupported value: {_shown(value)}" + (f": supported values: {listed}" if listed else "")
     return StatusCause("FieldValueNotSupported", message, field)
-
-
-def field_duplicate(field: str, value: object) -> StatusCause:
-    """Return the cause for a value that may occur once."""
-    return StatusCause("FieldValueDuplicate", f"Duplicate value: {_shown(value)}", field)
 
 
 def field_too_long(field: str, limit: int) -> StatusCause:
