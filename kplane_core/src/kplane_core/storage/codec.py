@@ -14,7 +14,7 @@ from kplane_core.errors import DecodeError
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
 _DECODER = msgspec.json.Decoder(dict[str, Any])
-_HEAD_KEYS = ("apiVersion", "kind")
+_HEAD = (("apiVersion", b'"apiVersion":'), ("kind", b'"kind":'))
 _NOT_STORED = ("resourceVersion", "selfLink")
 _METADATA = b'"metadata":{'
 _EMPTY_METADATA = b'"metadata":{}'
@@ -48,14 +48,18 @@ def encode_object(document: dict[str, Any]) -> bytes:
         metadata = {}
     elif not isinstance(metadata, dict):
         raise DecodeError("the object's metadata is not a JSON object")
-    # Only text may stand before the metadata: the splice point is found by its look.
-    head = {key: value for key in _HEAD_KEYS if (value := document.get(key)) and isinstance(value, str)}
     try:
         if "resourceVersion" in metadata or "selfLink" in metadata:
             metadata = {key: value for key, value in metadata.items() if key not in _NOT_STORED}
-        parts = [b'"%s":%s' % (key.encode(), _ENCODER.encode(value)) for key, value in head.items()]
+        parts, written = [], ["metadata"]
+        for key, opening in _HEAD:
+            value = document.get(key)
+            # Only text may stand before the metadata: the splice point is found by its look.
+            if value and isinstance(value, str):
+                parts.append(opening + _ENCODER.encode(value))
+                written.append(key)
         parts.append(b'"metadata":' + _ENCODER.encode(metadata))
-        rest = {key: value for key, value in document.items() if key != "metadata" and key not in head}
+        rest = {key: value for key, value in document.items() if key not in written}
         if rest:
             parts.append(_ENCODER.encode(rest)[1:-1])
     except (TypeError, ValueError, AttributeError, msgspec.MsgspecError, RecursionError) as error:
