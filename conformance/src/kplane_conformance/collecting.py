@@ -1,6 +1,7 @@
 """Cases as pytest items: `suite.py::memory::List[row-20]`."""
 
 import asyncio
+import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -88,6 +89,11 @@ class BackendCollector(pytest.Collector):
         session = self._session or self._new_session()
         return self.subject.judge(leaf, self._runner().run(session.run(leaf)))
 
+    @property
+    def server(self) -> str:
+        """The version of the database, where the harness tells it once it has started."""
+        return str(getattr(self._session.harness, "server_version", "")) if self._session else ""
+
     def _started(self) -> bool:
         if self._session is None and self._refused is None:
             session = self._new_session()
@@ -152,6 +158,7 @@ class CaseItem(pytest.Item):
             ("kplane.outcome", result.outcome.value),
             ("kplane.reason", result.reason),
             ("kplane.milliseconds", round(result.milliseconds, 3)),
+            ("kplane.server", self.backend.server),
             ("kplane.seed", self.config.getoption("--kplane-seed")),
         ]
         match result.outcome:
@@ -212,9 +219,17 @@ def _row(row: Any) -> str:
     return repr(row)
 
 
+def _foreign(filename: str) -> bool:
+    """Whether a file belongs to Python itself or to what drives the random cases."""
+    path = Path(filename)
+    return "hypothesis" in path.parts or (
+        path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
+    )
+
+
 def _where(error: BaseException) -> str:
     """Return the places from the case downwards, which is all that its author can change."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _foreign(frame.filename)]
     own = [number for number, frame in enumerate(frames) if Path(frame.filename).parent.name == "cases"]
     text = "".join(traceback.format_list(frames[own[0] :])) if own else ""
     chained = error.__cause__ or error.__context__

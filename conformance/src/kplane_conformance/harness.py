@@ -35,6 +35,7 @@ class Harness(Protocol):
     - `clock`: an object whose `advance(seconds)` moves the time that TTLs are measured by.
     - `async restart()`: restart the database; the suite connects anew afterwards.
     - `fault`: an object with `async pause()`, `async resume()` and `async drop()` for the network in between.
+    - `server_version`: the version of the database, for the certificate.
     - `shared_task(task) -> bool`: whether a task belongs to the connection rather than to a case.
     """
 

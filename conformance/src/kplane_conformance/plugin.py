@@ -10,7 +10,9 @@ SUITE: Final = Path(__file__).with_name("suite.py")
 """The file that stands for all cases in a collection; nothing but it is collected as a case."""
 
 # The cases live in a package that an editable install does not list file by file, so pytest is told.
-pytest.register_assert_rewrite("kplane_conformance.cases", "kplane_conformance.context")
+pytest.register_assert_rewrite(
+    *(f"kplane_conformance.{module}" for module in ("cases", "context", "engines", "machine", "modelling"))
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -43,6 +43,10 @@ def describe(certificate: Certificate) -> Sequence[str]:
     ]
     lines += [_counted(group, count) for group, count in certificate.groups().items()]
     lines.append("  outcomes: " + ", ".join(f"{count} {name}" for name, count in certificate.outcomes().items()))
+    if unasked := certificate.suite["size"] - len(certificate.entries) - len(certificate.missing):
+        lines.append(
+            f"  not asked: {unasked} cases that prove the absence of capabilities which are declared as supported"
+        )
     lines += _reasons(certificate)
     if certificate.missing:
         lines.append(f"  not run: {len(certificate.missing)} cases, so the verdict can only be incomplete")
