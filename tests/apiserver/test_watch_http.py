@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from kplane_memory.engine import MemoryEngine
+
 PATH = "/api/v1/namespaces/default/configmaps"
 
 
@@ -111,6 +113,23 @@ def test_bookmarks_come_at_their_interval_and_only_to_those_that_allow_them(serv
         assert kinds[0] == "ADDED"
         assert 4 <= kinds.count("BOOKMARK") <= 12
         assert [event["type"] for event in without.rest()] == ["ADDED"]
+
+
+def test_a_backend_that_tells_its_progress_often_does_not_make_more_bookmarks(serve):
+    cluster = serve(engine=MemoryEngine(progress_interval=0.02)).cluster()
+    cluster.config_map("a")
+    with cluster.watch(PATH, allowWatchBookmarks="true", timeoutSeconds=1) as events:
+        assert [event["type"] for event in events.rest()] == ["ADDED", "BOOKMARK"]
+
+
+def test_a_stalled_reader_holds_up_nobody(cluster):
+    revision = cluster.get(PATH).json()["metadata"]["resourceVersion"]
+    with cluster.watch(PATH, resourceVersion=revision) as stalled, cluster.watch(PATH, resourceVersion=revision) as ok:
+        names = [f"n{number}" for number in range(30)]
+        for name in names:
+            cluster.config_map(name, data={"k": "x" * 500_000})
+        assert [name for _, name in _names(ok.take(30))] == names
+        assert [name for _, name in _names(stalled.take(30))] == names
 
 
 def test_selectors_turn_what_enters_and_leaves_into_added_and_deleted(cluster):
