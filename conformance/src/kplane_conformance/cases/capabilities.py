@@ -4,14 +4,16 @@ A supported capability is proved by the cases that require it. An unsupported on
 its users are told to expect; a backend that does better than it says must say so.
 """
 
-from kplane_conformance.case import INVENTORY, Capability, case
+import asyncio
+
+from kplane_conformance.case import INVENTORY, Capability, Hook, case
 from kplane_conformance.context import Context, describe
 from kplane_conformance.expect import raises
 from kplane_conformance.objects import pod
 from kplane_core.errors import BadRequest, Expired, KeyNotFound, KplaneError
 from kplane_core.plugins.capabilities import Unsupported
 from kplane_core.plugins.discovery import discover
-from kplane_core.storage.interface import EventType, GetOptions
+from kplane_core.storage.interface import EventType, GetOptions, Store, StoredObject
 
 
 @case("Capability", rows=tuple(Capability), row_ids=[capability.value for capability in Capability])
@@ -133,3 +135,62 @@ async def no_multi_writer(ctx: Context) -> None:
     assert not (await second.store(ctx.resource).get(key, GetOptions(ignore_not_found=True))).exists
     await first.aclose()
     await second.aclose()
+
+
+@case("Capability.persistence.restart", requires=[Capability.PERSISTENCE], hooks=[Hook.RESTART], timeout=180.0)
+async def survives_a_restart(ctx: Context) -> None:
+    """With `persistence` what was acknowledged is there after a restart, and no resourceVersion is given twice."""
+    store = await ctx.store()
+    stored = [await ctx.put(store, pod(name)) for name in "abc"]
+    deleted = await store.delete(stored[1].key)
+    await ctx.restart()
+    store = await ctx.store()
+    page = await ctx.list(store)
+    ctx.expect_same(page.items, [stored[0], stored[2]], "the list after the restart")
+    assert page.revision >= deleted.revision, "the clock went back"
+    again = await ctx.put(store, pod("d"))
+    assert again.revision > deleted.revision, "a resourceVersion was given twice"
+
+
+@case("Capability.persistence.resume", requires=[Capability.PERSISTENCE], hooks=[Hook.RESTART], timeout=180.0)
+async def resumes_after_a_restart(ctx: Context) -> None:
+    """With `persistence` a watch from before a restart goes on without a gap, or ends as expired."""
+    store = await ctx.store()
+    first = await ctx.put(store, pod("a"))
+    second = await ctx.put(store, pod("b"))
+    await ctx.restart()
+    store = await ctx.store()
+    watch = await ctx.watch(store, after=first.revision)
+    third = await ctx.put(store, pod("c"))
+    event = await ctx.next_event(watch)
+    assert event is not None, "the watch ended without an error"
+    if event.type is EventType.ERROR:
+        assert isinstance(event.error, Expired), f"expected 410, got {describe(event)}"
+        return
+    ctx.expect_same(event.object, second, "the first event")
+    await ctx.expect_event(watch, EventType.ADDED, third)
+
+
+@case("Capability.multi_writer.one-order", requires=[Capability.MULTI_WRITER])
+async def one_order(ctx: Context) -> None:
+    """With `multi_writer` processes that write at once share one order of changes, and each sees it whole."""
+    stores = [await ctx.store(), await ctx.second_store()]
+    start = await ctx.current(stores[0])
+    watches = [await ctx.watch(store, after=start) for store in stores]
+    written: list[StoredObject] = []
+    async with asyncio.TaskGroup() as tasks:
+        for number, store in enumerate(stores):
+            tasks.create_task(_write(ctx, store, f"writer-{number}", written))
+    written.sort(key=lambda one: one.revision)
+    assert len({one.revision for one in written}) == len(written), "two writes got one resourceVersion"
+    for watch in watches:
+        for one in written:
+            await ctx.expect_event(watch, EventType.ADDED, one)
+    for store in stores:
+        assert (await ctx.current(store)) >= written[-1].revision
+
+
+async def _write(ctx: Context, store: Store, name: str, written: list[StoredObject]) -> None:
+    for number in range(20):
+        written.append(await ctx.put(store, pod(f"{name}-{number:02}")))
+        await asyncio.sleep(0)
