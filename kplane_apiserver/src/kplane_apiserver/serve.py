@@ -16,7 +16,7 @@ from kplane_apiserver.protocol import bounded_protocol
 from kplane_apiserver.server import ApiServer
 
 GRACE_SECONDS = 1
-"""How long open requests get to end once the server stops; what still runs is cancelled."""
+"""How long open requests get to end once the server stops; then their connections are dropped."""
 
 # Go clients drop an idle connection after 90 s. The server must not be the first: a request that crosses the close on
 # its way is lost, and clients do not repeat a POST.
@@ -52,10 +52,20 @@ class _HttpServer(uvicorn.Server):
         # The task runs first when uvicorn waits, and by then it accepts nothing new: a client that comes back at
         # once finds the port closed, not a server that ends its next watch too.
         draining = asyncio.create_task(self._api.drain())
+        cut_off = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._cut_off)
         try:
             await super().shutdown(sockets)
         finally:
-            await draining
+            cut_off.cancel()
+            self._cut_off()
+            draining.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await draining
+
+    def _cut_off(self) -> None:
+        """Drop the connections that are left: who has not read his answer by now holds us up no longer."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 @attrs.frozen
@@ -91,7 +101,7 @@ async def serve(api: ApiServer, listener: socket.socket, *, limits: HttpLimits, 
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=2 * GRACE_SECONDS,
     )
     server = _HttpServer(config, api, on_ready)
     with _signals(server, asyncio.current_task()):

@@ -1,6 +1,7 @@
 """`kplane serve` as an operator meets it: what it prints, what it refuses, how it ends."""
 
 import base64
+import contextlib
 import json
 import signal
 import socket
@@ -258,22 +259,43 @@ def test_a_signal_ends_open_watches_cleanly_within_two_seconds(serve, number):
     assert (server.folder / "stderr").read_text(encoding="utf-8") == ""
 
 
-def test_a_client_that_does_not_read_cannot_hold_the_server(serve):
+@pytest.fixture
+def stuck_watch():
+    """A function that opens a watch on a server, never reads from it, and fills what lies between."""
+    with contextlib.ExitStack() as stack:
+
+        def open_one(server):
+            address = urlsplit(server.cluster_url("c1"))
+            connection = stack.enter_context(socket.create_connection((address.hostname, address.port)))
+            connection.sendall(f"GET {address.path}/api/v1/configmaps?watch=true HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+            with httpx.Client(base_url=server.cluster_url("c1")) as client:
+                for number in range(30):
+                    body = {"metadata": {"name": f"big-{number}"}, "data": {"x": "a" * 500_000}}
+                    assert client.post("/api/v1/namespaces/default/configmaps", json=body).status_code == 201
+
+        yield open_one
+
+
+def test_a_client_that_does_not_read_cannot_hold_the_server(serve, stuck_watch):
     """A watch whose client is stuck is cut off when the grace is over."""
     server = serve()
-    address = urlsplit(server.cluster_url("c1"))
-    request = f"GET {address.path}/api/v1/configmaps?watch=true HTTP/1.1\r\nhost: x\r\n\r\n"
-    with (
-        httpx.Client(base_url=server.cluster_url("c1")) as client,
-        socket.create_connection((address.hostname, address.port)) as stuck,
-    ):
-        stuck.sendall(request.encode())
-        for number in range(30):
-            body = {"metadata": {"name": f"big-{number}"}, "data": {"x": "a" * 500_000}}
-            assert client.post("/api/v1/namespaces/default/configmaps", json=body).status_code == 201
-        start = time.monotonic()
-        assert server.stop(signal.SIGTERM) == 0
-        assert time.monotonic() - start < 3
+    stuck_watch(server)
+    start = time.monotonic()
+    assert server.stop(signal.SIGTERM) == 0
+    assert time.monotonic() - start < 3
+    complaints = (server.folder / "stderr").read_text(encoding="utf-8")
+    assert "Traceback" not in complaints, complaints
+
+
+def test_a_second_signal_does_not_wait(serve, stuck_watch):
+    server = serve()
+    stuck_watch(server)
+    start = time.monotonic()
+    server.process.send_signal(signal.SIGINT)
+    while server.process.poll() is None and time.monotonic() - start < 0.4:
+        time.sleep(0.02)  # two signals at once are one
+    assert server.stop(signal.SIGINT) == 130
+    assert time.monotonic() - start < 2
 
 
 def test_the_port_is_free_again_after_the_end(serve):
