@@ -60,6 +60,8 @@ class Hook(StrEnum):
     """Move the clock that decides about TTLs."""
     RESTART = "restart"
     """Restart the database."""
+    RESTORE = "restore"
+    """Take a backup of the database, and put the database back to it."""
     FAULT = "fault"
     """Break the connection to the database on purpose."""
 

@@ -393,6 +393,19 @@ class Context:
         await self.session.restart()
         self._connection = self.session.isolate(self.session.connection, self.root)
 
+    async def backup(self) -> Any:
+        """Return a backup of the database, for `restore`."""
+        if not hasattr(self.session.harness, "backup") or not hasattr(self.session.harness, "restore"):
+            _missing(Hook.RESTORE)
+        return await self.session.harness.backup()
+
+    async def restore(self, backup: Any) -> None:
+        """Put the database back to a backup and connect anew; stores opened before are lost."""
+        if not hasattr(self.session.harness, "restore"):
+            _missing(Hook.RESTORE)
+        await self.session.harness.restore(backup)
+        await self.restart()
+
     @property
     def fault(self) -> Any:
         """The harness's faults: `await ctx.fault.drop()`, `pause()`, `resume()`."""

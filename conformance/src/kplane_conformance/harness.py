@@ -34,6 +34,8 @@ class Harness(Protocol):
       engine (default: through the engine, past the store only).
     - `clock`: an object whose `advance(seconds)` moves the time that TTLs are measured by.
     - `async restart()`: restart the database; the suite connects anew afterwards.
+    - `async backup() -> Any` and `async restore(backup)`: save the database and put it back, as an operator would;
+      the suite restarts it afterwards.
     - `fault`: an object with `async pause()`, `async resume()` and `async drop()` for the network in between.
     - `server_version`: the version of the database, for the certificate.
     - `shared_task(task) -> bool`: whether a task belongs to the connection rather than to a case.
