@@ -127,6 +127,7 @@ class Case:
         hooks: what it needs of the harness.
         layers: on what it can be seen.
         timeout: seconds after which it counts as hanging.
+        elsewhere: the suite that shows it, for a promise that no case of this one can show; it is then only listed.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Case:
     hooks: tuple[Hook, ...] = ()
     layers: tuple[Layer, ...] = (Layer.STORE, Layer.CACHE)
     timeout: float = 60.0
+    elsewhere: str = ""
 
     def leaves(self) -> Iterator["Leaf"]:
         """Yield what counts: the rows, or the case itself."""
@@ -227,6 +229,7 @@ def case(
     hooks: Iterable[Hook] = (),
     layers: Iterable[Layer] = (Layer.STORE, Layer.CACHE),
     timeout: float = 60.0,
+    elsewhere: str = "",
     inventory: Inventory = INVENTORY,
 ) -> Callable[[CaseFunction], CaseFunction]:
     """Declare an async function to be a case.
@@ -241,6 +244,7 @@ def case(
         hooks: what it needs of the harness.
         layers: on what it can be seen; a case that is not for `Layer.STORE` is only listed.
         timeout: seconds after which it counts as hanging.
+        elsewhere: the suite that shows it; the case is then only listed, on every layer.
         inventory: where it is entered.
 
     Returns:
@@ -272,6 +276,7 @@ def case(
                 hooks=tuple(hooks),
                 layers=tuple(layers),
                 timeout=timeout,
+                elsewhere=elsewhere,
             )
         )
         return function

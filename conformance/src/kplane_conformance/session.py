@@ -63,6 +63,8 @@ def applies(leaf: Leaf, capabilities: Mapping[Capability, Support]) -> bool:
 
 def unfit(leaf: Leaf, capabilities: Mapping[Capability, Support]) -> Result | None:
     """Return why a case cannot run on a plain store with these capabilities, or None when it can."""
+    if leaf.case.elsewhere:
+        return Result(Outcome.ELSEWHERE, f"shown by {leaf.case.elsewhere}")
     if Layer.STORE not in leaf.case.layers:
         layers = " and ".join(layer.value for layer in leaf.case.layers)
         return Result(Outcome.ELSEWHERE, f"to be seen on {layers}, not on a plain store")
