@@ -101,20 +101,25 @@ class CachedStore:
         )
 
     def _suggestion(self, key: str, suggestion: StoredObject | None) -> StoredObject | None:
-        if not self.cacher.readiness.ready:
+        if self._unready():
             return suggestion
         cached = self.cacher.state.get(key)
         if cached is None or (suggestion is not None and suggestion.revision > cached.revision):
             return suggestion
         return cached
 
+    def _unready(self) -> bool:
+        return not self.cacher.readiness.ready
+
     async def get(self, key: str, options: GetOptions | None = None) -> StoredObject:
         """Read one object: the newest from the storage, "not older than" from the cache; see `Store.get`."""
         options = options or _GET
-        if not options.resource_version or not self.cacher.readiness.ready:
+        if not options.resource_version or self._unready():
             return await self._store.get(key, options)
         key = prepare_key(key, self.resource_prefix, recursive=False)
         await self._fresh(parse_or_bad_request(options.resource_version))
+        if self._unready():  # the cache lost its feed while this reader waited
+            return await self._store.get(key, options)
         return self._reader.get(key, options)
 
     async def get_list(self, key: str, options: ListOptions | None = None) -> ObjectList:
@@ -129,7 +134,7 @@ class CachedStore:
             limit=options.predicate.limit,
             continue_token=options.predicate.continue_token,
         )
-        if not self.cacher.readiness.ready:
+        if self._unready():
             return await self._list_unready(key, options)
         if plan.at:
             return await self._exact(key, prefix, options, plan)
@@ -140,6 +145,8 @@ class CachedStore:
                 return stored
         else:
             await self._fresh(plan.minimum)
+        if self._unready():  # the cache lost its feed while this reader waited
+            return await self._list_unready(key, options)
         if not options.recursive:
             return self._reader.single(prefix, options)
         limited = plan.continued or options.resource_version != "0"
@@ -159,8 +166,7 @@ class CachedStore:
                 await self._fresh(plan.at)
             except TooLargeResourceVersion:
                 return await self._store.get_list(key, options)
-            page = self._reader.exact(prefix, options, plan)
-            if page is not None:
+            if not self._unready() and (page := self._reader.exact(prefix, options, plan)) is not None:
                 return page
         return await self._store.get_list(key, options)
 
