@@ -83,7 +83,7 @@ def _place(cacher: Cacher, key: str, options: ListOptions) -> Place:
     if not options.recursive:
         return ("key", key)
     predicate = options.predicate
-    if predicate.attributes is None:
+    if predicate.attributes in (None, cacher.resource.attributes):
         for field in cacher.config.indexed_fields:
             value = predicate.fields.exact(field)
             if value is not None:

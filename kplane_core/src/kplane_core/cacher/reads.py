@@ -77,6 +77,7 @@ class CacheReader:
         metrics = self._cacher.metrics
         metrics.list_total += 1
         selects = self._cacher.state.selector(options.predicate)
+        limit = max(limit, 0)
         if selects is None:
             items = tuple(candidates[:limit]) if limit else tuple(candidates)
             looked_at = len(items)

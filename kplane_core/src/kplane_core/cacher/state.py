@@ -83,7 +83,7 @@ class State:
         """Return the test that a predicate makes of an object, or None when everything is selected."""
         if predicate.empty:
             return None
-        if predicate.attributes is not None:
+        if predicate.attributes not in (None, self._extract):
             matches = predicate.matcher(self._extract)
             assert matches is not None
             return lambda found: matches(found.raw)
@@ -107,8 +107,8 @@ class State:
             cluster: whose directory it is; an index is of no use over all clusters.
             predicate: the selector; to be applied to the answer.
         """
-        if cluster is None:
-            return None
+        if cluster is None or predicate.attributes not in (None, self._extract):
+            return None  # the index knows what the resource's own fields are, not what somebody else calls so
         for field in self._indexed_fields:
             value = predicate.fields.exact(field)
             if value is not None:
