@@ -177,7 +177,8 @@ class Cacher:
     def _progress(self, event: WatchEvent) -> None:
         assert event.object is not None
         if event.object.revision < self.revision:
-            raise OutOfOrder(f"a progress mark at {event.object.revision} came after revision {self.revision}")
+            # Late, as a replica that lags says it right after a reconnect: it promises nothing that is not known.
+            return
         self.freshness.advance(event.object.revision)
         self.freshness.progressed()
 
@@ -203,7 +204,8 @@ class Cacher:
     def _apply(self, kind: EventType, found: StoredObject, cluster: str) -> CacheEvent:
         state, indexed = self.state, bool(self.config.indexed_fields)
         known = state.get(found.key)
-        old_attributes = state.attributes_of(known) if indexed and known is not None else None
+        before = known or (found if kind is EventType.DELETED else None)
+        old_attributes = state.attributes_of(before) if indexed and before is not None else None
         now = self.config.clock()
         if kind is EventType.DELETED:
             old = state.remove(found.key, cluster) or found
@@ -269,7 +271,7 @@ class Cacher:
     def _view(self, predicate: Predicate) -> Callable[[CacheEvent], WatchEvent | None] | None:
         if predicate.empty:
             return None
-        if predicate.attributes is not None:
+        if predicate.attributes not in (None, self.resource.attributes):
             matches = predicate.matcher(self.resource.attributes)
             assert matches is not None
             return lambda event: event.seen_by(matches)
