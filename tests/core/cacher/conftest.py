@@ -1,7 +1,6 @@
 """What the tests of the watch cache share: a loop whose time jumps, a feed that can be cut, and a small world."""
 
 import asyncio
-import contextlib
 import selectors
 from collections import Counter
 
@@ -48,7 +47,7 @@ def loop_time():
     return asyncio.get_running_loop().time()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run():
     """Run a scenario on an event loop whose time jumps from timer to timer; nothing that it started may be left."""
 
@@ -107,8 +106,7 @@ class Feed:
 
     async def __aexit__(self, *exc):
         self._pump.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._pump
+        await asyncio.wait([self._pump])
         await self._real.__aexit__(*exc)
         if self in self._tap.feeds:
             self._tap.feeds.remove(self)
