@@ -96,7 +96,7 @@ def test_a_compaction_by_others_is_known_after_one_look(run, engine):
     run(scenario())
 
 
-@pytest.mark.parametrize("error", [EngineUnreachable("away"), InternalError("odd")])
+@pytest.mark.parametrize("error", [EngineUnreachable("away"), InternalError("odd"), OSError("a driver's own")])
 @pytest.mark.parametrize("method", ["compacted", "revision", "compact"])
 def test_the_loop_survives_a_failing_database_without_hurry(run, engine, caplog, method, error):
     """It neither stops for good (kine#414) nor asks without a pause."""

@@ -407,6 +407,20 @@ def test_stopping_wakes_a_waiting_reader(run, store):
     run(scenario())
 
 
+def test_a_cancelled_read_loses_nothing(run, store, pod):
+    """A caller may wait with a timeout, again and again."""
+
+    async def scenario():
+        async with await store.watch("/pods/") as watch:
+            for name in "abc":
+                await silent(watch)
+                await store.create(f"/pods/ns/{name}", pod(name))
+                await store.create(f"/pods/ns/{name}2", pod(name))
+                assert shown(await take(watch, 2)) == [("ADDED", name), ("ADDED", name + "2")]
+
+    run(scenario())
+
+
 def test_the_deadline_ends_the_stream(run, store, pod):
     async def scenario():
         loop = asyncio.get_running_loop()

@@ -1,7 +1,6 @@
 """One connected engine -> stores, health, readiness, size; and the loop that keeps its history short."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -203,15 +202,15 @@ class EngineConnection:
                     seen = now
             except Compacted:
                 continue  # somebody else was faster
-            except KplaneError as error:
-                _log.warning("compaction failed and will be tried again: %s", error)
+            except Exception as error:  # noqa: BLE001 - whatever a driver raises, history must not grow for ever
+                unexpected = not isinstance(error, KplaneError)
+                _log.warning("compaction failed and will be tried again: %s", error, exc_info=unexpected)
 
     async def aclose(self) -> None:
         """Close everything; idempotent."""
         if self._loop_task is not None:
             self._loop_task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._loop_task
+            await asyncio.wait([self._loop_task])
             self._loop_task = None
         await self._probe.aclose()
         await self.engine.aclose()
