@@ -188,14 +188,14 @@ class Mutant:
 
 
 MUTANTS: Final = (
-    Mutant("reordered-events", ReorderedEvents, ("engine.watch.order",)),
+    Mutant("reordered-events", ReorderedEvents, ("engine.watch.order", "D24")),
     Mutant("reused-revision", ReusedRevision, ("engine.write.atomic", "Model")),
-    Mutant("event-lost-at-compaction", EventLostAtCompaction, ("engine.watch.compaction-boundary",)),
-    Mutant("leaked-ttl", LeakedTTL, ("engine.ttl.refreshed",)),
-    Mutant("no-boundary", NoBoundary, ("engine.scan.cluster-boundary", "engine.watch.range", "Model")),
-    Mutant("two-snapshots", TwoSnapshots, ("engine.scan.one-snapshot",)),
-    Mutant("overtaking-bookmark", OvertakingBookmark, ("engine.watch.progress",)),
-    Mutant("stale-reads", StaleReads, ("Linearizability",)),
+    Mutant("event-lost-at-compaction", EventLostAtCompaction, ("engine.watch.compaction-boundary", "D10")),
+    Mutant("leaked-ttl", LeakedTTL, ("engine.ttl.refreshed", "D38.watched")),
+    Mutant("no-boundary", NoBoundary, ("engine.scan.cluster-boundary", "engine.watch.range", "D31.clusters", "Model")),
+    Mutant("two-snapshots", TwoSnapshots, ("engine.scan.one-snapshot", "D39")),
+    Mutant("overtaking-bookmark", OvertakingBookmark, ("engine.watch.progress", "D27.overtaking")),
+    Mutant("stale-reads", StaleReads, ("Linearizability", "engine.read.linearizable")),
 )
 
 

@@ -101,6 +101,7 @@ class Session:
         self.seed = seed
         self.shrink = shrink
         self.capabilities = dict(capabilities or {})
+        self._others: frozenset[asyncio.Task[Any]] = frozenset()
         self._token = uuid.uuid4().hex[:8]
         self._numbers = itertools.count(1)
         self._connection: Connection | None = None
@@ -114,6 +115,7 @@ class Session:
         Raises:
             HarnessError: either failed.
         """
+        self._others = frozenset(asyncio.all_tasks())
         try:
             await self.harness.start()
             self._connection = await self.harness.connect()
@@ -128,7 +130,6 @@ class Session:
         Raises:
             HarnessError: it failed, or tasks outlived it.
         """
-        before = asyncio.all_tasks() - {asyncio.current_task()}
         try:
             await self._disconnect()
             await self.harness.stop()
@@ -136,8 +137,8 @@ class Session:
             raise HarnessError(
                 f"the harness of {self.harness.name} did not stop: {type(error).__name__}: {error}"
             ) from error
-        if left := await _leaked(frozenset(), lambda _task: False):
-            raise HarnessError(f"tasks outlived the harness: {_names(left)} (of {len(before)} before it stopped)")
+        if left := await _leaked(self._others, lambda _task: False):
+            raise HarnessError(f"tasks outlived the harness: {_names(left)}")
 
     async def restart(self) -> None:
         """Restart the database and connect anew; needs a harness with `restart`."""
@@ -196,12 +197,8 @@ class Session:
         started = time.perf_counter()
         try:
             await self._run(leaf)
-        except MissingHook as missing:
-            result = Result(Outcome.SKIPPED, str(missing))
-        except HarnessError as error:
-            result = Result(Outcome.HARNESS_ERROR, str(error), error)
         except Exception as error:  # noqa: BLE001 - whatever a case raises is its outcome
-            result = Result(Outcome.FAILED, f"{type(error).__name__}: {error}", error)
+            result = _result(_first(error))
         else:
             result = Result(Outcome.PASSED)
         return attrs.evolve(result, milliseconds=(time.perf_counter() - started) * 1000)
@@ -233,6 +230,24 @@ class Session:
                 task.cancel()
             await asyncio.wait(left)
             raise LeakedTasks(f"tasks outlived the case's stores and watches: {names}")
+
+
+def _first(error: Exception) -> Exception:
+    """Return the error itself, or of the errors of concurrent tasks the one that tells most."""
+    while isinstance(error, ExceptionGroup):
+        telling = [one for one in error.exceptions if isinstance(one, MissingHook | HarnessError | AssertionError)]
+        error = (telling or error.exceptions)[0]
+    return error
+
+
+def _result(error: Exception) -> Result:
+    match error:
+        case MissingHook():
+            return Result(Outcome.SKIPPED, str(error))
+        case HarnessError():
+            return Result(Outcome.HARNESS_ERROR, str(error), error)
+        case _:
+            return Result(Outcome.FAILED, f"{type(error).__name__}: {error}", error)
 
 
 async def _leaked(before: AbstractSet[asyncio.Task[Any]], shared: Any) -> list[asyncio.Task[Any]]:

@@ -119,6 +119,23 @@ def test_tasks_that_outlive_a_case_fail_it(monkeypatch: pytest.MonkeyPatch) -> N
     assert "forgotten" in result.reason
 
 
+def test_of_concurrent_tasks_the_failing_assertion_is_told_and_a_missing_hook_still_skips() -> None:
+    async def wrong() -> None:
+        raise AssertionError("wrong")
+
+    async def body(_ctx: Context) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(wrong())
+
+    assert run(body).reason == "AssertionError: wrong"
+
+    async def hooked(ctx: Context) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(ctx.restart())
+
+    assert run(hooked).outcome is Outcome.SKIPPED
+
+
 def test_a_case_that_cancels_its_own_task_cancels_nothing_else() -> None:
     async def body(_ctx: Context) -> None:
         task = asyncio.current_task()
