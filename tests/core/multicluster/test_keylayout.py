@@ -1,11 +1,14 @@
 """The key layout: a cluster is read from its place in the key, and never searched for."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kplane_core.errors import InvalidKey, UsageError
 from kplane_core.multicluster import InvalidClusterId, KeyLayout, ObjectPath, validate_cluster_id
+
+# A busy machine is no failure.
+PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 PODS = KeyLayout("/pods")
 NODES = KeyLayout("/nodes", namespaced=False)
@@ -99,6 +102,7 @@ SEGMENTS = st.text(st.characters(codec="utf-8", exclude_characters="/%\0"), min_
 )
 
 
+@PATIENT
 @given(CLUSTERS, SEGMENTS, SEGMENTS)
 def test_every_object_is_found_again_from_its_key(cluster, namespace, name):
     assert validate_cluster_id(cluster) == cluster
@@ -108,6 +112,7 @@ def test_every_object_is_found_again_from_its_key(cluster, namespace, name):
     assert NODES.relative(NODES.key(cluster, "", name)) == ObjectPath(cluster, "", name)
 
 
+@PATIENT
 @given(CLUSTERS, CLUSTERS, SEGMENTS, SEGMENTS)
 def test_no_clusters_directory_holds_anothers_object(cluster, other, namespace, name):
     for one, two in ((cluster, other), (cluster, cluster + "0"), ("c1", "c10")):

@@ -5,11 +5,14 @@ import json
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kplane_core.errors import DecodeError
 from kplane_core.storage import StoredObject, canonical, decode_object, encode_object, splice_resource_version
+
+# A busy machine is no failure.
+PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 # Names that the codec treats specially must turn up at every depth.
@@ -43,11 +46,13 @@ def shuffled(value, source):
     return [shuffled(inner, source) for inner in value] if isinstance(value, list) else value
 
 
+@PATIENT
 @given(OBJECTS)
 def test_decoding_gives_back_what_was_encoded(document):
     assert decode_object(encode_object(document)) == stored(document)
 
 
+@PATIENT
 @given(OBJECTS)
 def test_encoding_leaves_the_object_as_it_is(document):
     before = copy.deepcopy(document)
@@ -55,6 +60,7 @@ def test_encoding_leaves_the_object_as_it_is(document):
     assert document == before
 
 
+@PATIENT
 @given(OBJECTS, st.randoms(use_true_random=False))
 def test_equal_objects_have_equal_bytes(document, source):
     """The no-op rule of guaranteed_update compares bytes."""
@@ -64,6 +70,7 @@ def test_equal_objects_have_equal_bytes(document, source):
     assert canonical(raw) == raw
 
 
+@PATIENT
 @given(OBJECTS)
 def test_the_head_comes_first_and_the_rest_is_sorted_at_every_depth(document):
     def check(pairs):
@@ -81,6 +88,7 @@ def test_the_head_comes_first_and_the_rest_is_sorted_at_every_depth(document):
     assert top[len(head) + 1 :] == sorted(set(top) - {*head, "metadata"})
 
 
+@PATIENT
 @given(OBJECTS, st.integers(1, 2**63 - 1))
 def test_splicing_equals_decoding_setting_and_encoding(document, revision):
     """A client must not be able to tell that its object was never parsed."""
@@ -90,6 +98,7 @@ def test_splicing_equals_decoding_setting_and_encoding(document, revision):
     assert spliced == expected
 
 
+@PATIENT
 @given(OBJECTS, st.randoms(use_true_random=False), st.sampled_from([None, 1]))
 def test_data_written_by_others_reads_like_our_own(document, source, indent):
     """Another key order, spaces, escapes, and a stored resourceVersion."""

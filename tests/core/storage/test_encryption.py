@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives import padding
 from cryptography.hazmat.primitives.ciphers import Cipher, aead, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nacl.bindings import crypto_secretbox, crypto_secretbox_open
 
@@ -26,6 +26,9 @@ from kplane_core.storage.encryption import (
     keyed_entry,
 )
 from kplane_memory.engine import MemoryEngine
+
+# A busy machine is no failure.
+PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 KEY = "/registry/secrets/clusters/c1/default/db"
 OTHER_KEY = "/registry/secrets/clusters/c2/default/db"
@@ -144,6 +147,7 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("kind", "size"), SIZES)
+@PATIENT
 @given(plain=st.binary(max_size=70))
 def test_the_layouts_are_those_of_the_libraries_alone(kind, size, plain):
     """In both directions, for every key size, across the block boundaries."""

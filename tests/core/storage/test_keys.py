@@ -1,11 +1,14 @@
 """Keys: the 8 legal and 28 illegal ones of the specification, and prefixes that stop at segment boundaries."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kplane_core.errors import InvalidKey, UsageError
 from kplane_core.storage.keys import normalize_path_prefix, normalize_resource_prefix, prefix_end, prepare_key
+
+# A busy machine is no failure.
+PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 LEGAL = [
     "/pods/",
@@ -119,6 +122,7 @@ def test_resource_prefixes_name_a_directory(prefix):
 SEGMENT = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=6)
 
 
+@PATIENT
 @given(SEGMENT, st.text(st.characters(codec="utf-8"), max_size=8))
 def test_a_directorys_range_holds_exactly_what_begins_with_it(segment, rest):
     """c1 must not leak into c10, whatever the bytes are."""

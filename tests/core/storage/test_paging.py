@@ -4,11 +4,14 @@ import base64
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kplane_core.errors import BadRequest
 from kplane_core.storage.paging import ListPlan, decode_continue, encode_continue, plan_list
+
+# A busy machine is no failure.
+PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 PREFIX = "/registry/pods/"
 V = "meta.k8s.io/v1"
@@ -91,6 +94,7 @@ SEGMENT = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size
 )
 
 
+@PATIENT
 @given(st.lists(SEGMENT, min_size=1, max_size=3), st.integers(1, 2**63 - 2) | st.just(-1) | st.just(2**63 - 2))
 def test_tokens_carry_every_key_and_revision(segments, revision):
     """Revisions beyond 2^53 must not pass through a float."""
@@ -100,6 +104,7 @@ def test_tokens_carry_every_key_and_revision(segments, revision):
     assert decode_continue(made, "/other/") == ("/other/" + "/".join(segments) + "\0", revision)
 
 
+@PATIENT
 @given(st.text(max_size=30) | st.binary(max_size=40).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
 def test_no_text_breaks_the_decoder(text):
     try:

@@ -4,7 +4,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kplane_core.errors import BadRequest, DecodeError
@@ -16,6 +16,9 @@ from kplane_core.storage import (
     parse_field_selector,
     parse_label_selector,
 )
+
+# A busy machine is no failure.
+PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # --- labels: the language --------------------------------------------------------------------------------
 
@@ -118,6 +121,7 @@ def test_the_longest_keys_and_values_are_taken(text):
     assert len(parse_label_selector(text).requirements) == 1
 
 
+@PATIENT
 @given(st.text(st.sampled_from("xyz=!<>,() \tinot.-_/aA1\\é\0\n"), max_size=20) | st.text(max_size=12))
 def test_no_text_breaks_the_label_parser(text):
     with contextlib.suppress(BadRequest):
@@ -166,6 +170,7 @@ def holds(key, operator, values, labels):
     return left > right if operator == ">" else left < right
 
 
+@PATIENT
 @given(st.lists(TERMS, max_size=4), LABELS)
 def test_label_selectors_mean_what_a_naive_evaluator_says(terms, labels):
     text = ",".join(written(*term) for term in terms)
@@ -210,6 +215,7 @@ def test_what_is_no_field_selector_is_a_bad_request(text):
         parse_field_selector(text)
 
 
+@PATIENT
 @given(st.text(st.sampled_from("ab=!,\\.\n "), max_size=12) | st.text(max_size=12))
 def test_no_text_breaks_the_field_parser(text):
     with contextlib.suppress(BadRequest):
@@ -222,6 +228,7 @@ FIELD_TERMS = st.tuples(
 )
 
 
+@PATIENT
 @given(
     st.lists(FIELD_TERMS, max_size=3),
     st.dictionaries(st.sampled_from(["metadata.name", "spec.nodeName"]), FIELD_VALUES),

@@ -1,11 +1,14 @@
 """resourceVersions as text: strict when read, compared as numbers."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kplane_core.errors import InvalidError
 from kplane_core.storage import INT64_MAX, compare_resource_versions, parse_resource_version
+
+# A busy machine is no failure.
+PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,7 @@ def test_anything_else_is_invalid_and_names_the_field(text):
     assert caught.value.status().code == 422
 
 
+@PATIENT
 @given(st.integers(0, INT64_MAX))
 def test_every_int64_reads_back(revision):
     assert parse_resource_version(str(revision)) == revision
