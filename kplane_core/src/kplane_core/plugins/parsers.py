@@ -178,10 +178,13 @@ def _path(value: str) -> Path:
 
 def _file(value: str) -> Path:
     path = _path(value)
-    if path.is_dir():
-        raise ValueError(f"is a directory, not a file: {quoted(value)}")
-    if not path.is_file():
-        raise ValueError(f"no such file: {quoted(value)}")
+    try:
+        if path.is_dir():
+            raise ValueError(f"is a directory, not a file: {quoted(value)}")
+        if not path.is_file():
+            raise ValueError(f"no such file: {quoted(value)}")
+    except OSError as error:  # a name that no file can have
+        raise ValueError(f"no such file: {quoted(value)}") from error
     return path
 
 
