@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
-from kplane_apiserver import discovery, openapi, readers, removers, writers
+from kplane_apiserver import discovery, openapi, readers, removers, scales, writers
 from kplane_apiserver.apierrors import path_not_found, service_unavailable
 from kplane_apiserver.health import PATHS as HEALTH_PATHS
 from kplane_apiserver.health import Health
@@ -162,5 +162,11 @@ _SUBRESOURCES: Mapping[str, Mapping[str, Handler]] = MappingProxyType(
     {
         "status": {"GET": _get, "HEAD": _get, "PUT": writers.update, "PATCH": writers.patch},
         "finalize": {"PUT": writers.update},
+        "scale": {
+            "GET": scales.get_scale,
+            "HEAD": scales.get_scale,
+            "PUT": scales.update_scale,
+            "PATCH": scales.patch_scale,
+        },
     }
 )

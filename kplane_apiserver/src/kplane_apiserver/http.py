@@ -101,6 +101,11 @@ class Request:
         return b""
 
     @property
+    def content_type(self) -> str:
+        """The Content-Type header; empty when absent."""
+        return self.header(b"content-type").decode("latin-1")
+
+    @property
     def verb(self) -> Verb:
         """The storage verb, for the words of an error."""
         verb = _VERBS.get(self.method)

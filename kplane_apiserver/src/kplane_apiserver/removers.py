@@ -178,7 +178,7 @@ async def _options_body(request: Request) -> Document:
     body = await request.body()
     if not body:
         return {}
-    return decode_body(request.header(b"content-type").decode("latin-1"), body)
+    return decode_body(request.content_type, body)
 
 
 def _success(served: Served, name: str, uid: str) -> Response:

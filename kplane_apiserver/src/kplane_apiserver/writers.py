@@ -16,8 +16,9 @@ from kplane_apiserver.admission import (
     without_nulls,
 )
 from kplane_apiserver.apierrors import field_invalid, generate_name_conflict, invalid
-from kplane_apiserver.bodies import decode_body
+from kplane_apiserver.bodies import decode_body, media_type
 from kplane_apiserver.http import Request, Response
+from kplane_apiserver.kinds import Kind
 from kplane_apiserver.negotiate import negotiate
 from kplane_apiserver.params import WriteOptions, write_options
 from kplane_apiserver.patches import APPLY_PATCH, apply_patch
@@ -143,7 +144,7 @@ async def update(services: Services, request: Request, served: Served) -> Respon
     def change(_old: Document) -> Document:
         return {**document, "metadata": dict(document["metadata"])}
 
-    stored = await _change_object(services, request, served, change, options)
+    stored = await write_change(services, request, served, change, options, subresource=request.route.subresource)
     return object_response(request, served, stored, form)
 
 
@@ -155,20 +156,22 @@ async def patch(services: Services, request: Request, served: Served) -> Respons
             `apply_patch` raises.
     """
     form = negotiate(request.header(b"accept"))
-    content_type = _media_type(request)
+    content_type = media_type(request.content_type)
     applying = content_type == APPLY_PATCH
     options = write_options(request, "PatchOptions", apply=applying)
     body = await request.body()
 
     def change(old: Document) -> Document:
         new = apply_patch(served.kind, content_type, body, old)
-        check_type(served, new)
+        check_kind(served.kind, new)
         check_names(request, metadata_of(new))
         return new
 
     while True:
         try:
-            stored = await _change_object(services, request, served, change, options)
+            stored = await write_change(
+                services, request, served, change, options, subresource=request.route.subresource
+            )
             return object_response(request, served, stored, form)
         except KeyNotFound:
             if not applying or request.route.subresource:
@@ -182,19 +185,35 @@ async def patch(services: Services, request: Request, served: Served) -> Respons
 
 def _applied(request: Request, served: Served, body: bytes) -> Document:
     document = decode_body("application/yaml", body)
-    check_type(served, document)
+    check_kind(served.kind, document)
     metadata = metadata_of(document)
     check_names(request, metadata)
     metadata["name"] = request.route.name
     return document
 
 
-async def _change_object(
-    services: Services, request: Request, served: Served, change: Change, options: WriteOptions
+async def write_change(
+    services: Services, request: Request, served: Served, change: Change, options: WriteOptions, *, subresource: str
 ) -> StoredObject:
+    """Store what `change` makes of the object that the URL names.
+
+    Args:
+        services: the server's parts.
+        request: the request.
+        served: the kind.
+        change: makes the new state.
+        options: how to write.
+        subresource: which part may change: `status`, `finalize`, or empty for the object's main part.
+
+    Returns:
+        The object as stored, or as it would be stored.
+
+    Raises:
+        KplaneError: as `Store.guaranteed_update` does, and what `change` raises.
+    """
     route = request.route
     key = served.key(route.cluster, route.namespace, route.name)
-    attempt = _Attempt(services, served, route.cluster, route.subresource, change)
+    attempt = _Attempt(services, served, route.cluster, subresource, change)
     if options.dry_run:
         found = await served.store.get(key)
         new = attempt.state(found.decode(), found.revision)
@@ -308,20 +327,19 @@ async def read_object(request: Request, served: Served) -> Document:
         ApiError: 413 or 415.
     """
     body = await request.body()
-    document = decode_body(request.header(b"content-type").decode("latin-1"), body)
+    document = decode_body(request.content_type, body)
     if served.kind.custom is None and b"null" in body:
         document = without_nulls(document)
-    check_type(served, document)
+    check_kind(served.kind, document)
     return document
 
 
-def check_type(served: Served, document: Document) -> None:
-    """Return when the document is of the served kind and version; what it leaves out is filled in.
+def check_kind(kind: Kind, document: Document) -> None:
+    """Return when the document is of the kind and version; what it leaves out is filled in.
 
     Raises:
         BadRequest: it is not.
     """
-    kind = served.kind
     found_version, found_kind = document.get("apiVersion"), document.get("kind")
     if found_version and found_version != kind.api_version:
         raise BadRequest(
@@ -357,7 +375,3 @@ def _check_update_version(served: Served, document: Document) -> None:
     if served.kind.custom is not None and not metadata.get("resourceVersion"):
         cause = field_invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise invalid([cause], kind=served.kind.kind, name=metadata.get("name", ""), group=served.kind.group)
-
-
-def _media_type(request: Request) -> str:
-    return request.header(b"content-type").decode("latin-1").partition(";")[0].strip().lower()
