@@ -115,7 +115,8 @@ def markdown(certificates: Sequence[Certificate]) -> str:
         "# Backends",
         "",
         "Made by `kplane conformance render`; do not edit. A field says how many cases ran of how many there are.",
-        *_described(certificates),
+        "",
+        *(f"- {line}" for line in _described(certificates)),
         "",
     ]
     notes = [f"[^{number}]: {text}" for number, text in enumerate(footnotes, 1)]

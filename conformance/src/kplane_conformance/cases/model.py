@@ -10,7 +10,7 @@ from kplane_conformance.context import Context
 from kplane_conformance.machine import Blocking, StoreMachine
 
 SETTINGS = settings(
-    max_examples=100,
+    max_examples=200,
     stateful_step_count=50,
     report_multiple_bugs=False,
     deadline=None,
