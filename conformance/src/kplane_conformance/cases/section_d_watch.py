@@ -211,21 +211,22 @@ async def bookmark_overtakes(ctx: Context) -> None:
         writing = [
             tasks.create_task(churn(ctx, oracle, store, ctx.session.seed + number, writes=100)) for number in range(6)
         ]
-        asking = tasks.create_task(_ask_for_progress(store))
-        reading = tasks.create_task(_read_until_quiet(ctx, watch, oracle, writing))
+        asking = tasks.create_task(ask_for_progress(store))
+        reading = tasks.create_task(read_until_marked(ctx, watch, oracle, writing))
         await reading
         asking.cancel()
     want = oracle.events(ctx.key("ns1"), start)
     same_events(reading.result(), want)
 
 
-async def _ask_for_progress(store: Store) -> None:
+async def ask_for_progress(store: Store) -> None:
+    """Ask for progress again and again, until cancelled."""
     while True:
         await store.request_watch_progress()
         await asyncio.sleep(0.001)
 
 
-async def _read_until_quiet(
+async def read_until_marked(
     ctx: Context, watch: Watch, oracle: Oracle, writing: list[asyncio.Task[None]]
 ) -> list[WatchEvent]:
     """Read until a bookmark reaches the last of all writes; events must come before the bookmark that covers them."""
