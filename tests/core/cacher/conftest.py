@@ -186,8 +186,7 @@ class World:
         await self.cacher.freshness.wait(revision)
 
     async def until(self, condition):
-        while not condition():  # noqa: ASYNC110 - the cache tells nobody
-            await asyncio.sleep(0.005)
+        await until(condition)
 
     def key(self, name="a", namespace="ns", cluster="c1"):
         return f"{self.root}{cluster}/{namespace}/{name}" if self.layout else f"{self.root}{namespace}/{name}"
@@ -226,6 +225,11 @@ class World:
         return await self.store.watch(below or self.root, self.options(after, **options))
 
 
+async def until(condition):
+    while not condition():  # noqa: ASYNC110 - the cache tells nobody
+        await asyncio.sleep(0.005)
+
+
 async def taken(watch, count):
     """Return exactly `count` events of a watch."""
     events = []
@@ -242,6 +246,17 @@ async def quiet(watch, seconds=0.5):
     except TimeoutError:
         return True
     return False
+
+
+async def quiet_into(watch, seen):
+    """Append what comes next to `seen`; whether nothing came."""
+    try:
+        async with asyncio.timeout(0.01):
+            events = await watch.batch()
+    except TimeoutError:
+        return True
+    seen += events
+    return not events
 
 
 def told(events):
@@ -261,6 +276,7 @@ class Tools:
     """The helpers above, for test modules."""
 
     taken, quiet, told, drained = staticmethod(taken), staticmethod(quiet), staticmethod(told), staticmethod(drained)
+    quiet_into, until = staticmethod(quiet_into), staticmethod(until)
     pod = staticmethod(make_pod)
     loop_time = staticmethod(loop_time)
     Tap, Feed, World = Tap, Feed, World
