@@ -253,35 +253,36 @@ def case(
     Raises:
         ValueError: from the decorator, when the case contradicts the inventory or itself.
     """
+    table = tuple(rows)
+    needs = {
+        "upstream": upstream,
+        "rows": table,
+        "row_ids": tuple(row_ids) or tuple(f"row-{number}" for number in range(1, len(table) + 1)),
+        "requires": tuple(requires),
+        "unless": unless,
+        "hooks": tuple(hooks),
+        "layers": tuple(layers),
+        "timeout": timeout,
+        "elsewhere": elsewhere,
+    }
 
     def declare(function: CaseFunction) -> CaseFunction:
-        table = tuple(rows)
-        ids = tuple(row_ids) or tuple(f"row-{number}" for number in range(1, len(table) + 1))
-        if not _ID.fullmatch(name) or len(ids) != len(table) or len(set(ids)) != len(ids):
-            raise ValueError(f"case {name!r}: a bad id, or not one distinct id per row")
-        promise = inspect.getdoc(function)
-        if not promise or not inspect.iscoroutinefunction(function):
-            raise ValueError(f"case {name!r} must be an async function whose docstring says what it promises")
-        inventory.add(
-            Case(
-                name=name,
-                function=function,
-                promise=promise,
-                group=_group(function.__module__, upstream),
-                rows=table,
-                row_ids=ids,
-                upstream=upstream,
-                requires=tuple(requires),
-                unless=unless,
-                hooks=tuple(hooks),
-                layers=tuple(layers),
-                timeout=timeout,
-                elsewhere=elsewhere,
-            )
-        )
+        inventory.add(_checked(name, function, needs))
         return function
 
     return declare
+
+
+def _checked(name: str, function: CaseFunction, needs: dict[str, Any]) -> Case:
+    ids = needs["row_ids"]
+    if not _ID.fullmatch(name) or len(ids) != len(needs["rows"]) or len(set(ids)) != len(ids):
+        raise ValueError(f"case {name!r}: a bad id, or not one distinct id per row")
+    promise = inspect.getdoc(function)
+    if not promise or not inspect.iscoroutinefunction(function):
+        raise ValueError(f"case {name!r} must be an async function whose docstring says what it promises")
+    return Case(
+        name=name, function=function, promise=promise, group=_group(function.__module__, needs["upstream"]), **needs
+    )
 
 
 def _group(module: str, upstream: str) -> Group:

@@ -194,12 +194,9 @@ class StoreMachine(RuleBasedStateMachine):
             given.append((bool(old), meta.resource_version))
             return obj, ttl
 
+        believed = self._suggest(key, suggest)
         call = self.stores[handle].guaranteed_update(
-            key,
-            change,
-            ignore_not_found=upsert,
-            preconditions=preconditions,
-            suggestion=self._suggest(key, suggest),
+            key, change, ignore_not_found=upsert, preconditions=preconditions, suggestion=believed
         )
         try:
             written = self.do(call)

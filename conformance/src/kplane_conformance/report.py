@@ -201,18 +201,8 @@ def certificate(
         backend=subject.installed.name,
         distribution=subject.installed.distribution,
         version=subject.installed.version,
-        suite={
-            "version": metadata.version("kplane-conformance"),
-            "digest": inventory.digest(),
-            "size": len(inventory.leaves()),
-            "upstream": UPSTREAM_VERSION,
-            "groups": {leaf.id: leaf.case.group.value for leaf in asked},
-        },
-        environment={
-            "kplane-core": metadata.version("kplane-core"),
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-        },
+        suite=_suite(inventory, asked),
+        environment=_environment(),
         seed=seed,
         verdict=verdict(told, missing, _hooks_missing(asked, entries)),
         entries=told,
@@ -226,6 +216,24 @@ def certificate(
         ),
         server=server,
     )
+
+
+def _suite(inventory: Inventory, asked: Sequence[Leaf]) -> Mapping[str, Any]:
+    return {
+        "version": metadata.version("kplane-conformance"),
+        "digest": inventory.digest(),
+        "size": len(inventory.leaves()),
+        "upstream": UPSTREAM_VERSION,
+        "groups": {leaf.id: leaf.case.group.value for leaf in asked},
+    }
+
+
+def _environment() -> Mapping[str, str]:
+    return {
+        "kplane-core": metadata.version("kplane-core"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
 
 
 def _hooks_missing(asked: Sequence[Leaf], entries: Mapping[str, Entry]) -> list[str]:
