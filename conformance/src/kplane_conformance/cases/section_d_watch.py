@@ -352,7 +352,7 @@ async def stuck_watchers(ctx: Context) -> None:
         same_events(got, want)
 
 
-@case("D30", requires=[Capability.INITIAL_EVENTS])
+@case("D30.store", requires=[Capability.INITIAL_EVENTS])
 async def initial_end_in_time(ctx: Context) -> None:
     """The bookmark that ends the initial events comes within a second from every start, also of an empty directory."""
     store = await ctx.store()
