@@ -54,7 +54,7 @@ def run(
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("KPLANE_", "PYTHON", "PYTEST_", "COVERAGE")) and name != "VIRTUAL_ENV"
+        if not name.startswith(("KPLANE_", "PYTHON", "PYTEST_", "COVERAGE", "MAKE")) and name != "VIRTUAL_ENV"
     }
     return subprocess.run(
         [str(part) for part in command],

@@ -172,7 +172,9 @@ class Terminal:
 
 def recipe(target: str) -> str:
     """Return what a make target runs at last, with the program by its name: the tests have an environment already."""
-    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True)
+    # Without the variables of an outer make, whose ARGS are meant for pytest.
+    env = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     return done.stdout.strip().splitlines()[-1].removeprefix("exec ").replace(".venv/bin/", "")
 
 
