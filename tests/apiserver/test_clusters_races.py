@@ -198,6 +198,27 @@ def test_an_owner_is_looked_at_again_as_soon_as_some_of_its_content_is_gone(monk
     asyncio.run(run())
 
 
+def test_a_namespace_goes_with_the_last_object_that_held_it(monkeypatch):
+    monkeypatch.setattr(lifecycle_module, "_FIRST_PAUSE", 60.0)
+
+    async def run():
+        async with _server() as (_, client):
+            root = "/clusters/c1/control-plane/api/v1/namespaces"
+            await client.post(root, json={"metadata": {"name": "n"}})
+            held = {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}}
+            await client.post(f"{root}/n/configmaps", json=held)
+            await client.delete(f"{root}/n")
+            async with asyncio.timeout(5):
+                while "deletionTimestamp" not in (await client.get(f"{root}/n/configmaps/a")).text:
+                    await asyncio.sleep(0.001)
+                body = json.dumps({"metadata": {"finalizers": None}})
+                await client.patch(f"{root}/n/configmaps/a", content=body, headers=MERGE)
+                while (await client.get(f"{root}/n")).status_code != 404:
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(run())
+
+
 def test_a_store_that_fails_is_tried_again(monkeypatch, caplog):
     monkeypatch.setattr(lifecycle_module, "_FIRST_PAUSE", 0.001)
 

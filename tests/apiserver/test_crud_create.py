@@ -79,6 +79,7 @@ def test_a_resource_version_on_create_is_refused(cluster):
         ),
         ({"metadata": ["a"]}, "metadata must be an object"),
         ([], "the body of the request must be an object"),
+        ({"metadata": {"name": "a"}, "data": "x"}, "data must be an object, not str"),
     ],
 )
 def test_a_body_that_is_not_what_the_url_names_is_400(cluster, document, message):

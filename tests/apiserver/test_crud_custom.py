@@ -137,3 +137,21 @@ def test_a_deleted_cluster_takes_definitions_and_their_objects_along(serve):
     eventually(lambda: server.keys("/clusters/c1/") == [])
     eventually(lambda: server.client.get("/apis/kplane.dev/v1/clusters/c1").status_code == 404)
     assert cluster.get(WIDGETS).status_code == 404
+
+
+def test_a_deprecated_version_warns_in_a_header(cluster):
+    document = definition(versions=("v2", "v1"))
+    document["spec"]["versions"][1].update(deprecated=True, deprecationWarning='use "v2"')
+    cluster.post(DEFINITIONS, document)
+    assert cluster.get(WIDGETS).headers["warning"] == '299 - "use \\"v2\\""'
+    assert "warning" not in cluster.get(WIDGETS.replace("/v1/", "/v2/")).headers
+
+
+def test_without_a_status_subresource_status_is_a_field_like_any_other(cluster):
+    _define(cluster)
+    created = cluster.post(WIDGETS, {"metadata": {"name": "w"}, "status": {"x": 1}}).json()
+    assert created["status"] == {"x": 1}
+    patched = cluster.patch(f"{WIDGETS}/w", {"status": {"x": 2}}).json()
+    assert patched["status"] == {"x": 2}
+    assert patched["metadata"]["generation"] == 2
+    assert cluster.get(f"{WIDGETS}/w/status").status_code == 404

@@ -83,8 +83,8 @@ def prepare_create(kind: Kind, document: Document, namespace: str, now: str) -> 
         document.pop("status", None)
     if phase := _FIRST_PHASE.get(kind.group_resource):
         document["status"] = {"phase": phase}
-    _apply_defaults(kind, document, None)
     validate_metadata(kind, document)
+    _apply_defaults(kind, document, None)
 
 
 def prepare_update(kind: Kind, document: Document, old: Document) -> None:
@@ -107,13 +107,13 @@ def prepare_update(kind: Kind, document: Document, old: Document) -> None:
         if field in old_metadata:
             metadata[field] = old_metadata[field]
     _drop_empty(metadata)
+    validate_metadata(kind, document)
+    _check_finalizers(kind, metadata, old_metadata)
     if "status" in kind.subresources:
         _keep(document, old, "status")
     _apply_defaults(kind, document, old)
-    if has_generation(kind) and _spec_differs(document, old):
+    if has_generation(kind) and _spec_differs(kind, document, old):
         metadata["generation"] = int(old_metadata.get("generation") or 0) + 1
-    validate_metadata(kind, document)
-    _check_finalizers(kind, metadata, old_metadata)
 
 
 def prepare_status(kind: Kind, document: Document, old: Document) -> Document:
@@ -219,8 +219,10 @@ def _keep(document: Document, old: Document, field: str) -> None:
         document.pop(field, None)
 
 
-def _spec_differs(document: Document, old: Document) -> bool:
+def _spec_differs(kind: Kind, document: Document, old: Document) -> bool:
     keys = (document.keys() | old.keys()) - _OUTSIDE_SPEC
+    if "status" not in kind.subresources:
+        keys.add("status")  # without an endpoint of its own it is a field like any other
     return any(document.get(key) != old.get(key) for key in keys)
 
 

@@ -1,5 +1,6 @@
 """Removing the content of a namespace, of a CustomResourceDefinition or of a cluster, and then the owner itself."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
@@ -121,6 +122,7 @@ async def _delete_all(services: Services, served: Served, cluster: str, namespac
     left = 0
     async for page in _pages(served, served.prefix(cluster, namespace)):
         for stored in page.items:
+            await asyncio.sleep(0)  # a store in memory never waits, and everybody else's requests must not
             removal = Removal(services, served, cluster, _REMOVE)
             try:
                 await removal.run(stored.key, served.layout.relative(stored.key).namespace)
@@ -135,6 +137,7 @@ async def _remove_all(services: Services, served: Served, cluster: str) -> int:
     removed = 0
     async for page in _pages(served, served.prefix(cluster)):
         for stored in page.items:
+            await asyncio.sleep(0)
             try:
                 deleted = await served.store.delete(stored.key, suggestion=stored)
             except KeyNotFound:

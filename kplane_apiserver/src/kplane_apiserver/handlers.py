@@ -74,7 +74,10 @@ class Handlers:
             asked = request.scope
             if asked["query_string"] and asked["method"] == "GET" and not route.subresource and request.flag("watch"):
                 return await self._watch(request, served)
-        return await methods[request.method](self._services, request, served)
+        response = await methods[request.method](self._services, request, served)
+        if kind.custom is not None and kind.custom.deprecated:
+            response.headers = (*response.headers, _deprecation(kind, kind.custom.deprecation_warning))
+        return response
 
     async def _watch(self, request: Request, served: Served) -> StreamResponse:
         if "watch" not in served.kind.verbs:
@@ -106,6 +109,13 @@ class Handlers:
         if response is None:
             raise path_not_found()
         return response
+
+
+def _deprecation(kind: Kind, words: str) -> tuple[bytes, bytes]:
+    """Return the header that makes kubectl print a warning."""
+    text = words or f"{kind.api_version} {kind.kind} is deprecated"
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return b"warning", f'299 - "{quoted}"'.encode("ascii", "replace")
 
 
 def _methods(kind: Kind, route: Route) -> Mapping[str, Handler]:

@@ -34,6 +34,8 @@ Document = dict[str, Any]
 Change = Callable[[Document], Document]
 """Makes the new state of an object from its old one, in the version that was asked for; may run several times."""
 
+_SPEC_AND_STATUS = ("spec", "status")
+_OBJECTS = {"configmaps": ("data", "binaryData"), "secrets": ("data", "stringData")}
 _MAYBE_ABSENT = GetOptions(ignore_not_found=True)
 _EVENTS = frozenset({"events", "events.events.k8s.io"})
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: a random name must not spell a word
@@ -56,9 +58,9 @@ async def create(services: Services, request: Request, served: Served) -> Respon
     document = await read_object(request, served)
     metadata = metadata_of(document)
     namespace = request.route.namespace
-    if namespace and metadata.get("namespace") not in {None, "", namespace}:
+    if namespace and metadata.get("namespace") not in (None, "", namespace):
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
-    if metadata.get("resourceVersion") not in {None, "", "0"}:
+    if metadata.get("resourceVersion") not in (None, "", "0"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     stored = await _create_named(services, request, served, document, options)
     return object_response(request, served, stored, form, 201)
@@ -298,7 +300,7 @@ class _Attempt:
         old["apiVersion"], old["kind"] = kind.api_version, kind.kind
         new = self._change(old)
         metadata = new["metadata"]
-        if metadata.get("resourceVersion") not in {None, "", str(revision)}:
+        if metadata.get("resourceVersion") not in (None, "", str(revision)):
             raise conflict(self._served.subject(old["metadata"]["name"]), MODIFIED)
         # The identity is the stored one's, whatever the client left out.
         for field in ("name", "namespace"):
@@ -352,6 +354,19 @@ def check_kind(kind: Kind, document: Document) -> None:
             f"the URL names {kind.plural}, whose kind is {kind.kind}"
         )
     document["apiVersion"], document["kind"] = kind.api_version, kind.kind
+    if kind.custom is None:
+        _check_shape(kind, document)
+
+
+def _check_shape(kind: Kind, document: Document) -> None:
+    """Refuse what no builtin kind has, so that nothing further on need look twice."""
+    for field in _OBJECTS.get(kind.group_resource, _SPEC_AND_STATUS):
+        value = document.get(field)
+        if value is not None and not isinstance(value, dict):
+            raise BadRequest(
+                f'{kind.kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}: '
+                f"{field} must be an object, not {type(value).__name__}"
+            )
 
 
 def check_names(request: Request, metadata: Document) -> None:
