@@ -209,11 +209,12 @@ def test_a_namespace_goes_with_the_last_object_that_held_it(monkeypatch):
             await client.post(f"{root}/n/configmaps", json=held)
             await client.delete(f"{root}/n")
             async with asyncio.timeout(5):
-                while "deletionTimestamp" not in (await client.get(f"{root}/n/configmaps/a")).text:
+                # What is waited for is known through requests alone.
+                while "deletionTimestamp" not in (await client.get(f"{root}/n/configmaps/a")).text:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
                 body = json.dumps({"metadata": {"finalizers": None}})
                 await client.patch(f"{root}/n/configmaps/a", content=body, headers=MERGE)
-                while (await client.get(f"{root}/n")).status_code != 404:
+                while (await client.get(f"{root}/n")).status_code != 404:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
 
     asyncio.run(run())

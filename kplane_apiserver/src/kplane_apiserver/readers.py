@@ -2,7 +2,6 @@
 
 import attrs
 import msgspec
-import yaml
 
 from kplane_apiserver.http import JSON, Request, Response
 from kplane_apiserver.negotiate import Form, negotiate
@@ -92,6 +91,8 @@ def include_object(request: Request) -> IncludeObject:
 
 def as_yaml(body: bytes) -> bytes:
     """Return JSON as YAML."""
+    import yaml  # noqa: PLC0415 (many servers never write YAML, and PyYAML loads slowly)
+
     text: str = yaml.dump(msgspec.json.decode(body), Dumper=yaml.CSafeDumper, sort_keys=False)
     return text.encode()
 
