@@ -51,8 +51,15 @@ _GENERATION_WITHOUT_STATUS = frozenset(
 )
 _STATUS_KEPT_ON_CREATE = frozenset({"nodes"})
 _FIRST_PHASE = MappingProxyType(
-    {"pods": "Pending", "persistentvolumes": "Pending", "persistentvolumeclaims": "Pending", "namespaces": "Active"}
+    {
+        "pods": "Pending",
+        "persistentvolumes": "Pending",
+        "persistentvolumeclaims": "Pending",
+        "namespaces": "Active",
+        "clusters.kplane.dev": "Ready",
+    }
 )
+_TERMINATING = frozenset({"namespaces", "clusters.kplane.dev"})
 
 
 def prepare_create(kind: Kind, document: Document, namespace: str, now: str) -> None:
@@ -146,7 +153,7 @@ def prepare_deletion(kind: Kind, document: Document, now: str) -> None:
     metadata["deletionGracePeriodSeconds"] = 0
     if has_generation(kind):
         metadata["generation"] = int(metadata.get("generation") or 0) + 1
-    if kind.group_resource == "namespaces":
+    if kind.group_resource in _TERMINATING:
         document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
 
 

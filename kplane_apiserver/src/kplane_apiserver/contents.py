@@ -151,7 +151,8 @@ async def _pages(served: Served, prefix: str) -> AsyncIterator[ObjectList]:
     token = ""
     while True:
         predicate = Predicate(limit=_PAGE, continue_token=token)
-        page = await served.store.get_list(prefix, ListOptions(predicate=predicate))
+        # Past the cache: a removal should not fill the caches of all the resources that nobody reads.
+        page = await served.plain.get_list(prefix, ListOptions(predicate=predicate))
         yield page
         token = page.continue_token
         if not token:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
-from kplane_apiserver import discovery, openapi, readers, removers, scales, writers
+from kplane_apiserver import discovery, openapi, readers, removers, reviews, scales, writers
 from kplane_apiserver.apierrors import path_not_found, service_unavailable
 from kplane_apiserver.health import PATHS as HEALTH_PATHS
 from kplane_apiserver.health import Health
@@ -124,6 +124,10 @@ def _methods(kind: Kind, route: Route) -> Mapping[str, Handler]:
     Raises:
         ApiError: 404; the kind has no such subresource.
     """
+    if kind.create_only:
+        if route.name or (kind.namespaced and not route.namespace):
+            raise path_not_found()
+        return _REVIEW
     if not route.subresource:
         where = "object" if route.name else "namespace" if route.namespace or not kind.namespaced else "everywhere"
         return _main_methods(kind.verbs, where)
@@ -168,6 +172,7 @@ _WHERE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "deletecollection": ("namespace",),
     }
 )
+_REVIEW: Mapping[str, Handler] = MappingProxyType({"POST": reviews.create_review})
 _SUBRESOURCES: Mapping[str, Mapping[str, Handler]] = MappingProxyType(
     {
         "status": {"GET": _get, "HEAD": _get, "PUT": writers.update, "PATCH": writers.patch},

@@ -35,7 +35,7 @@ class ApiServer:
     ) -> None:
         self.settings = settings or Settings()
         kinds = builtin_kinds()
-        stores = StoreSet(build_store or connection.store)
+        stores = StoreSet(build_store or connection.store, self.settings)
         definitions = stores.serve(kinds[DEFINITION_KEY])
         lifecycle = Lifecycle()
         namespaces = Namespaces(

@@ -24,8 +24,9 @@ class Settings:
         cluster_creation: `auto` creates a cluster when it is first touched, `explicit` asks for a Cluster object.
         max_body: bytes that a request body may have.
         request_timeout: seconds after which a request that is no watch is given up.
+        watch_cache: whether lists and watches are served from one watch cache per resource.
         min_watch_timeout: a watch that asks for no time ends after a random time between this and twice this.
-        bookmark_interval: seconds between two bookmarks of a watch that allows them.
+        bookmark_interval: seconds between two bookmarks of a watch that allows them; rounded up to whole seconds.
         drain_timeout: seconds that open watches get to end when the server stops.
         event_ttl: seconds that an Event is kept.
         version: the server's own version, shown by `/version`.
@@ -36,6 +37,7 @@ class Settings:
     cluster_creation: Literal["auto", "explicit"] = "auto"
     max_body: int = 3 * MIB
     request_timeout: float = 60.0
+    watch_cache: bool = True
     min_watch_timeout: float = 1800.0
     bookmark_interval: float = 60.0
     drain_timeout: float = 2.0

@@ -1,13 +1,16 @@
 """One store per resource, shared by all clusters and versions, made when the resource is first touched."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from kplane_apiserver.caches import CacheOnDemand
 from kplane_apiserver.fields import selectable_fields
 from kplane_apiserver.kinds import Kind
+from kplane_apiserver.settings import Settings
 from kplane_core.errors import InvalidKey, Subject
 from kplane_core.multicluster.keylayout import KeyLayout
 from kplane_core.storage.codec import decode_object, encode_object, splice_resource_version
@@ -36,15 +39,17 @@ class Served:
         attributes: how selectors see an object of this kind.
 
     Attributes:
+        plain: the store behind the cache, for work that should not fill a cache.
         head: how the JSON of an object of this kind begins.
         list_head: how the JSON of a list of this kind begins, up to the resourceVersion.
     """
 
-    __slots__ = ("attributes", "head", "kind", "layout", "list_head", "store")
+    __slots__ = ("attributes", "head", "kind", "layout", "list_head", "plain", "store")
 
     def __init__(self, kind: Kind, store: Store, layout: KeyLayout, attributes: AttributeFunc) -> None:
         self.kind = kind
         self.store = store
+        self.plain = store.plain if isinstance(store, CacheOnDemand) else store
         self.layout = layout
         self.attributes = attributes
         names = {"apiVersion": kind.api_version, "kind": kind.kind}
@@ -113,10 +118,12 @@ class StoreSet:
 
     Args:
         build: makes the store of one resource on the connected backend.
+        settings: whether and how stores are cached.
     """
 
-    def __init__(self, build: BuildStore) -> None:
+    def __init__(self, build: BuildStore, settings: Settings | None = None) -> None:
         self._build = build
+        self._settings = settings or Settings()
         self._stores: dict[str, Store] = {}
         self._served: dict[tuple[str, str, str], Served] = {}
 
@@ -128,9 +135,16 @@ class StoreSet:
             served = self._served[kind.key] = self._make(kind)
         return served
 
+    def caches(self) -> Iterator[tuple[str, CacheOnDemand]]:
+        """Yield each resource's cache that was asked for, by group-resource."""
+        for group_resource, store in list(self._stores.items()):
+            if isinstance(store, CacheOnDemand) and store.cacher.started:
+                yield group_resource, store
+
     def _make(self, kind: Kind) -> Served:
         prefix = f"/{kind.group}/{kind.plural}" if kind.group else f"/{kind.plural}"
         layout = KeyLayout(prefix, namespaced=kind.namespaced)
+        attributes = _attributes(kind)
         store = self._stores.get(kind.group_resource)
         if store is None:
             resource = Resource(
@@ -138,9 +152,15 @@ class StoreSet:
                 resource_prefix=layout.kind_root_prefix(),
                 api_version=kind.api_version,
                 kind=kind.kind,
+                attributes=attributes,
             )
-            store = self._stores[kind.group_resource] = self._build(resource)
-        return Served(kind, store, layout, attribute_func(selectable_fields(kind), namespaced=kind.namespaced))
+            store = self._stores[kind.group_resource] = self._store(layout, resource)
+        return Served(kind, store, layout, attributes)
+
+    def _store(self, layout: KeyLayout, resource: Resource) -> Store:
+        if self._settings.watch_cache:
+            return CacheOnDemand(layout, resource, self._build, self._settings)
+        return self._build(resource)
 
     async def aclose(self) -> None:
         """Release every store; idempotent."""
@@ -149,3 +169,16 @@ class StoreSet:
         self._served.clear()
         for store in stores:
             await store.aclose()
+
+
+def _attributes(kind: Kind) -> AttributeFunc:
+    """Return how selectors see objects of a kind: one function for all kinds that are alike in this.
+
+    A cache keeps what the function of its resource found, and can use that only for those who ask with the same one.
+    """
+    return _shared_attributes(tuple(selectable_fields(kind).items()), namespaced=kind.namespaced)
+
+
+@lru_cache(maxsize=4096)
+def _shared_attributes(fields: tuple[tuple[str, str], ...], *, namespaced: bool) -> AttributeFunc:
+    return attribute_func(dict(fields), namespaced=namespaced)
