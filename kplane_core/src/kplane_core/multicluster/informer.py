@@ -68,6 +68,7 @@ class Registration:
         self._filled = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._closed = False
         self._task = asyncio.create_task(self._run(), name="kplane-informer-handler")
 
     @property
@@ -87,11 +88,12 @@ class Registration:
             self._filled.set()
 
     async def _run(self) -> None:
-        while True:
+        while not self._closed:
             await self._filled.wait()
             while self._queue:
                 await self._deliver(self._queue[0])
-                self._queue.popleft()
+                if self._queue:  # unless it closed itself
+                    self._queue.popleft()
             self._filled.clear()
             self._idle.set()
 
@@ -105,10 +107,17 @@ class Registration:
                 await outcome
         except Exception as error:  # noqa: BLE001 - reported to the handler's owner
             # One handler's fault is its own: the informer and the other handlers go on.
+            self._report(error, news)
+
+    def _report(self, error: Exception, news: _News) -> None:
+        try:
             if self.handler.failed is not None:
                 self.handler.failed(error)
-            else:
-                _log.exception("an informer's handler failed on an object %s in cluster %s", news.change, news.cluster)
+                return
+        except Exception as another:  # noqa: BLE001 - logged below, with what it was about
+            error = another
+        what = "an informer's handler failed on an object %s in cluster %s"
+        _log.error(what, news.change, news.cluster, exc_info=error)
 
     def _arguments(self, news: _News) -> list[Any]:
         objects = [found for found in (news.old, news.new) if found is not None]
@@ -117,10 +126,14 @@ class Registration:
         return [ObjectWithClusterIdentity(news.cluster, found.key, found) for found in objects]
 
     async def aclose(self) -> None:
-        """Stop delivering; idempotent."""
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        """Stop delivering; idempotent. A handler that closes itself still ends its own call."""
+        self._closed = True
+        self._queue.clear()
+        self._idle.set()
+        if self._task is not asyncio.current_task():
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
 
 
 class MulticlusterInformer:
@@ -227,13 +240,15 @@ class MulticlusterInformer:
             before = self._revision
             try:
                 await self._follow(resume=before > 0)
-                if self._revision == before:
-                    await asyncio.sleep(self._retry_delay)
             except KplaneError as error:
                 _log.info("the informer's watch failed and is opened again: %s", error)
-                if error.status().code == 410:  # noqa: PLR2004 - HTTP's Gone
+                if error.status().code == 410 and before:  # noqa: PLR2004 - HTTP's Gone
                     self._revision = 0
                     continue
+            except Exception:  # noqa: BLE001 - logged with its traceback, and the informer goes on
+                # A fault in a store must not leave a copy behind that looks alive and is not fed.
+                _log.exception("the informer's watch failed unexpectedly and is opened again")
+            if self._revision == before:
                 await asyncio.sleep(self._retry_delay)
 
     async def _follow(self, *, resume: bool) -> None:
