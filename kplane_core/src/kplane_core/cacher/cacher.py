@@ -79,9 +79,14 @@ class Cacher:
         store: where the truth is.
         resource: what is cached.
         config: how to behave.
+
+    Raises:
+        UsageError: the resource has no kind; nobody could tell the cache how far the storage is.
     """
 
     def __init__(self, store: Store, resource: Resource, config: CacherConfig | None = None) -> None:
+        if not resource.kind:
+            raise UsageError(f"the resource {resource.group_resource!r} needs a kind, which its bookmarks are of")
         self.config = config = config or CacherConfig()
         self.store = store
         self.resource = resource

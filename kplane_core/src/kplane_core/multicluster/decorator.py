@@ -12,6 +12,9 @@ from kplane_core.multicluster.keylayout import KeyLayout
 from kplane_core.storage.interface import EventType, ListOptions, Store, Watch, WatchEvent
 from kplane_core.storage.resource import Resource
 
+_ANY_API_VERSION, _ANY_KIND = "meta.k8s.io/v1", "PartialObjectMetadata"
+"""What a bookmark is of which only the metadata is known: Kubernetes' own name for that."""
+
 
 @attrs.frozen
 class DecoratorConfig:
@@ -22,7 +25,7 @@ class DecoratorConfig:
             exactly like a plain cached one.
         group_resource: the resource, for example `pods`.
         backend_factory: builds the plain store.
-        resource: more of what the store needs to know; None for the defaults.
+        resource: more of what the store needs to know; None for the defaults, with bookmarks of no special kind.
         cacher: how the cache behaves; its `identity` is set from the layout.
     """
 
@@ -142,6 +145,6 @@ def storage_with_cluster_identity(config: DecoratorConfig) -> ClusterStore:
     resource = config.resource
     if resource is None:
         prefix = layout.kind_root_prefix() if layout else f"/{config.group_resource}/"
-        resource = Resource(config.group_resource, prefix)
+        resource = Resource(config.group_resource, prefix, api_version=_ANY_API_VERSION, kind=_ANY_KIND)
     cacher = attrs.evolve(config.cacher, identity=layout.cluster_from_key if layout else None)
     return ClusterStore(config.backend_factory(resource), resource, cacher, layout)
