@@ -58,6 +58,12 @@ def test_a_window_that_is_too_short_is_refused():
         CacherConfig(window=74.9)
 
 
+def test_a_resource_without_a_kind_is_refused(scripted):
+    """A store can build no progress marks for it: the cache would look alive and never be fresh."""
+    with pytest.raises(UsageError, match="'pods' needs a kind"):
+        CachedStore(scripted.Store(), Resource("pods", "/pods/"))
+
+
 @pytest.mark.parametrize(
     "events",
     [

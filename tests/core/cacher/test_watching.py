@@ -298,7 +298,7 @@ def test_an_object_whose_attributes_cannot_be_read_is_not_selected_and_harms_nob
     async def scenario():
         store = scripted.Store()
         config = CacherConfig(clock=tools.loop_time, indexed_fields=("metadata.name",))
-        front = CachedStore(store, Resource("pods", "/pods/"), config)
+        front = CachedStore(store, Resource("pods", "/pods/", kind="Pod"), config)
         await front.start()
         everything = await front.watch("/pods/")
         selecting = await front.watch("/pods/", world.options(world, "0", fields="metadata.name=a"))
