@@ -1,0 +1,3 @@
+"""The etcd storage backend of kplane."""
+
+__all__: list[str] = []

@@ -1,0 +1,92 @@
+"""What the conformance suite needs to try the etcd backend; production code never loads it."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kplane_core.plugins.capabilities import Capability, Support
+from kplane_etcd.connection import EtcdConnection, Settings
+from kplane_etcd.endpoints import Endpoint, TlsFiles
+from kplane_etcd.plugin import CAPABILITIES
+from kplane_etcd.proxy import TcpProxy
+from kplane_etcd.servers import EtcdServer, find
+from kplane_etcd.transport import Transport
+
+if TYPE_CHECKING:
+    from kplane_core.engine.factory import Connection
+
+
+class EtcdHarness:
+    """One etcd process, to which every `connect` is another connection, through a proxy that can break it.
+
+    Attributes:
+        name: the backend's name.
+        silence: seconds without an event after which there is none.
+        fault: breaks the connections on purpose.
+    """
+
+    name = "etcd"
+    silence = 0.3
+
+    def __init__(self) -> None:
+        self._server: EtcdServer | None = None
+        self.fault: TcpProxy
+
+    @property
+    def server_version(self) -> str:
+        """The version of the database and where it comes from, for the certificate."""
+        return str(find())
+
+    @property
+    def capabilities(self) -> Mapping[Capability, Support]:
+        """What the backend can do on this etcd, which is less than it can do on a newer one."""
+        return find().features.capabilities(CAPABILITIES)
+
+    async def start(self) -> None:
+        """Start etcd and the proxy."""
+        binary = find()
+        # Unasked progress is short only where it may be asked for: elsewhere it must not come during a case.
+        flags = ["--experimental-watch-progress-notify-interval=500ms"] if binary.features.progress else []
+        self._server = EtcdServer(binary, flags=flags)
+        await self._server.start()
+        self.fault = TcpProxy(self._server.port)
+        await self.fault.start()
+
+    async def stop(self) -> None:
+        """Stop both, and remove the data."""
+        if self._server is not None:
+            await self.fault.stop()
+            await asyncio.to_thread(self._server.remove)
+        self._server = None
+
+    async def restart(self) -> None:
+        """Kill etcd and start it on the same data."""
+        assert self._server is not None
+        await asyncio.to_thread(self._server.kill)
+        await self._server.start()
+
+    async def connect(self) -> "Connection":
+        """Return a new connection to etcd."""
+        transport = Transport([Endpoint(f"http://127.0.0.1:{self.fault.port}", TlsFiles())])
+        connection = EtcdConnection(transport, Settings(compaction_interval=0.0))
+        try:
+            await connection.start()
+        except BaseException:
+            await connection.aclose()
+            raise
+        return connection
+
+    def shared_task(self, task: "asyncio.Task[object]") -> bool:
+        """Return whether a task belongs to a connection or the proxy rather than to a case."""
+        return task.get_name() in {
+            "kplane-compaction",
+            "kplane-probe",
+            "kplane-etcd-monitor",
+            "kplane-etcd-lease",
+            "kplane-proxy",
+        }
+
+
+def harness() -> EtcdHarness:
+    """Return a new harness; the suite finds this function through the entry point."""
+    return EtcdHarness()

@@ -1,0 +1,150 @@
+"""What etcd and gRPC report, as errors of kplane; foreign exceptions stop at `translate`."""
+
+import re
+
+import grpc
+
+from kplane_core.engine.interface import EngineUnreachable, ValueTooLarge
+from kplane_core.errors import InternalError, KplaneError, Status
+
+COMPACTED = "required revision has been compacted"
+FUTURE = "required revision is a future revision"
+_LEASE_GONE = "requested lease not found"
+_TOO_LARGE = "request is too large"
+_NO_SPACE = "database space exceeded"
+_NO_USER = "user name is empty"
+_OLD_AUTH = "revision of auth store is old"
+_NOT_CONNECTED = "failed to connect to all addresses"
+# A message longer than what gRPC lets etcd take: "received message larger than max (2100033 vs. 2097152)".
+_LONGER_THAN_MAX = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
+_LONGEST = 300
+
+
+class RequestTooLarge(ValueTooLarge):
+    """etcd does not take a request of this size."""
+
+    def __str__(self) -> str:
+        return (
+            f"the object has {self.size} bytes, which is more than etcd takes in one request: its "
+            f"--max-request-bytes, {self.limit} unless it was told otherwise, counts keys and overhead too"
+        )
+
+
+class DatabaseFull(KplaneError):
+    """etcd's space quota is used up: it refuses writes, but still takes deletions and compactions."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "etcd's space quota is used up (alarm NOSPACE): it takes no more writes until objects are deleted, the "
+            "history is compacted, the members are defragmented and the alarm is disarmed (etcdctl alarm disarm)"
+        )
+
+    def status(self) -> Status:
+        """Return 507: nothing is wrong with the request, and nothing with the server."""
+        return Status(507, "InsufficientStorage", str(self))
+
+
+class AccessRefused(EngineUnreachable):
+    """etcd knows nobody by these credentials, or does not allow them this."""
+
+
+class LeaseGone(KplaneError):
+    """The lease that a write named has ended; nothing was written."""
+
+
+class NotImplementedByServer(KplaneError):
+    """The server does not know this method or field; nothing was done."""
+
+
+class Overloaded(EngineUnreachable):
+    """etcd refuses the request because it has too many in hand; nothing was done."""
+
+
+class CompactedRevision(KplaneError):
+    """The asked revision has been compacted; internal, the engine adds which and where history starts."""
+
+
+class RevisionAhead(KplaneError):
+    """The asked revision does not exist yet; internal, the engine adds which and what the newest is."""
+
+
+def translate(error: grpc.aio.AioRpcError, *, write: bool, timeout: float, size: int = 0) -> KplaneError:
+    """Return the error of kplane that a failed call stands for.
+
+    Args:
+        error: what gRPC raised.
+        write: whether the call may have changed something.
+        timeout: the seconds it was given.
+        size: bytes of the value that was to be written.
+    """
+    details = error.details() or ""
+    unknown = "; whether the write was done is not known" if write else ""
+    match error.code():
+        case grpc.StatusCode.OUT_OF_RANGE if COMPACTED in details:
+            return CompactedRevision(details)
+        case grpc.StatusCode.OUT_OF_RANGE if FUTURE in details:
+            return RevisionAhead(details)
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return EngineUnreachable(f"etcd gave no answer within {timeout:.3g} s{unknown}")
+        case grpc.StatusCode.UNAVAILABLE:
+            return EngineUnreachable(f"etcd cannot be reached: {shortened(details)}{_sent(details, unknown)}")
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return _exhausted(details, size)
+        case grpc.StatusCode.INVALID_ARGUMENT if _TOO_LARGE in details:
+            return RequestTooLarge(size, 1_572_864)
+        case grpc.StatusCode.INVALID_ARGUMENT if _NO_USER in details:
+            return AccessRefused("etcd asks for a user: set --etcd-username and --etcd-password-file")
+        case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
+            return AccessRefused(f"etcd refuses access: {shortened(details)}")
+        case grpc.StatusCode.INVALID_ARGUMENT if "authentication failed" in details:
+            return AccessRefused("etcd knows no user with this name and password")
+        case grpc.StatusCode.NOT_FOUND if _LEASE_GONE in details:
+            return LeaseGone(details)
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return NotImplementedByServer(shortened(details))
+    return InternalError(f"etcd answered {error.code().name}: {shortened(details)}{unknown}")
+
+
+def is_future_or_compacted(error: KplaneError) -> bool:
+    """Whether the error is about the asked revision."""
+    return isinstance(error, CompactedRevision | RevisionAhead)
+
+
+def was_never_sent(error: grpc.aio.AioRpcError) -> bool:
+    """Whether a call failed because there was no connection to send it on, so that even a write may be tried again."""
+    return error.code() is grpc.StatusCode.UNAVAILABLE and _NOT_CONNECTED in (error.details() or "")
+
+
+def wants_new_token(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the call was refused, unseen, because its token has expired or is older than a change of the users."""
+    return error.code() is grpc.StatusCode.UNAUTHENTICATED or _OLD_AUTH in (error.details() or "")
+
+
+def is_stale_token_reason(reason: str) -> bool:
+    """Whether a watch was refused because of the token."""
+    return "nauthenticated" in reason or "invalid auth token" in reason or _OLD_AUTH in reason
+
+
+def is_longer_than_max(error: KplaneError) -> bool:
+    """Whether an answer did not fit into one message."""
+    return isinstance(error, InternalError) and _LONGER_THAN_MAX.search(str(error)) is not None
+
+
+def shortened(text: str) -> str:
+    """Return a text of another system on one line, with its middle left out when it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
+
+
+def _sent(details: str, unknown: str) -> str:
+    return "" if _NOT_CONNECTED in details else unknown
+
+
+def _exhausted(details: str, size: int) -> KplaneError:
+    if _NO_SPACE in details:
+        return DatabaseFull()
+    if "too many requests" in details:
+        return Overloaded("etcd has too many requests in hand")
+    if size and (found := _LONGER_THAN_MAX.search(details)):
+        return RequestTooLarge(size, int(found[2]))
+    return InternalError(f"etcd answered RESOURCE_EXHAUSTED: {shortened(details)}")

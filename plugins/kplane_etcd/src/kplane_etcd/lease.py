@@ -1,0 +1,101 @@
+"""Leases, shared: one lease for many records that live equally long."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from kplane_etcd import wire
+from kplane_etcd.methods import LEASE_GRANT
+from kplane_etcd.transport import Transport, noticed
+
+_SHARE: Final = 0.05
+"""How much longer than asked a record may live, so that the next ones can share its lease."""
+
+
+@attrs.define
+class _Lease:
+    ident: int
+    expires: float
+    objects: int = 0
+
+
+class LeaseManager:
+    """Hands out leases that live at least as long as asked, and at most 5 % longer (bounded by `reuse`, at least 1 s).
+
+    A lease is reused while it lives long enough and holds few enough records: one lease each would overload etcd, and
+    the end of a lease with very many records would stall it. Leases are neither revoked nor kept alive, so a record's
+    time is fixed when it is written.
+
+    Args:
+        transport: to etcd.
+        reuse: seconds by which a lease may be longer than asked, at most.
+        max_objects: records per lease.
+        clock: seconds that never go backwards.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        reuse: float = 60.0,
+        max_objects: int = 1000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._reuse = reuse
+        self._max_objects = max_objects
+        self._clock = clock
+        self._leases: dict[int, _Lease] = {}
+        self._grants: dict[int, asyncio.Task[_Lease]] = {}
+
+    async def lease_for(self, ttl: int) -> int:
+        """Return the id of a lease that ends no sooner than `ttl` seconds from now.
+
+        Raises:
+            KplaneError: etcd gave none.
+        """
+        while True:
+            lease = self._leases.get(ttl)
+            if lease is not None and lease.objects < self._max_objects and lease.expires >= self._clock() + ttl:
+                lease.objects += 1
+                return lease.ident
+            await self._grant(ttl)
+
+    def forget(self, ident: int) -> None:
+        """Hand out this lease no more: etcd says that it has ended."""
+        for ttl, lease in list(self._leases.items()):
+            if lease.ident == ident:
+                del self._leases[ttl]
+
+    async def _grant(self, ttl: int) -> None:
+        """Get a new lease, once for all that wait for one."""
+        task = self._grants.get(ttl)
+        if task is None:
+            task = asyncio.create_task(self._ask(ttl), name="kplane-etcd-lease")
+            task.add_done_callback(noticed)
+            task.add_done_callback(lambda _: self._grants.pop(ttl, None))
+            self._grants[ttl] = task
+        await asyncio.shield(task)
+
+    async def _ask(self, ttl: int) -> _Lease:
+        now = self._clock()
+        for other in [other for other, lease in self._leases.items() if lease.expires < now]:
+            del self._leases[other]
+        # etcd counts from when it grants, which is later than this: the lease never ends before we think it does.
+        length = ttl + math.ceil(min(_SHARE * ttl, self._reuse))
+        answer = await self._transport.call(LEASE_GRANT, wire.LeaseGrantRequest(TTL=length))
+        lease = self._leases[ttl] = _Lease(answer.ID, now + length)
+        self._transport.metrics.leases += 1
+        return lease
+
+    async def aclose(self) -> None:
+        """Cancel what is being asked for."""
+        tasks = list(self._grants.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
