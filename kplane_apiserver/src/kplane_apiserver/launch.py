@@ -95,6 +95,7 @@ def _settings(options: ServeOptions) -> Settings:
         max_body=options.max_request_body,
         request_timeout=options.request_timeout,
         min_watch_timeout=options.watch_timeout,
+        watch_cache=options.watch_cache,
     )
 
 

@@ -73,6 +73,7 @@ class ServeOptions:
         max_header_size: bytes of request line and headers together; more is answered with 431.
         request_timeout: seconds; a request other than a watch that takes longer is answered with 504.
         watch_timeout: seconds; a watch without timeoutSeconds ends after this long to twice as long.
+        watch_cache: lists and watches are served from one watch cache per resource.
         encryption_provider_config: the file that says which resources are encrypted at rest, and how.
     """
 
@@ -116,6 +117,10 @@ class ServeOptions:
         1800.0,
         parse=_bounded(duration, 1.0),
         help="a watch without timeoutSeconds ends after this long to twice as long",
+    )
+    watch_cache: bool = option(
+        default=True,
+        help="serve lists and watches from one cache per resource, not from the database",
     )
     encryption_provider_config: Path | None = option(
         None,

@@ -107,7 +107,7 @@ class ApiServer:
 
     async def aclose(self) -> None:
         """Drain, and release everything but the connection; idempotent."""
-        await self.watches.aclose()
+        await self.watches.drain()
         self.app.deadlines.close()
         services = self.services
         await services.lifecycle.aclose()

@@ -138,7 +138,7 @@ class StoreSet:
     def caches(self) -> Iterator[tuple[str, CacheOnDemand]]:
         """Yield each resource's cache that was asked for, by group-resource."""
         for group_resource, store in list(self._stores.items()):
-            if isinstance(store, CacheOnDemand) and store.cacher.started:
+            if isinstance(store, CacheOnDemand) and store.started:
                 yield group_resource, store
 
     def _make(self, kind: Kind) -> Served:

@@ -83,7 +83,7 @@ def test_a_watch_ends_when_its_time_is_over_and_resumes_without_a_gap(server, co
 
 def test_410_after_compaction_and_recovery_by_a_new_list(serve, connect):
     """A client that fell behind the kept history is told so, lists again, and misses nothing from there on."""
-    server = serve("--memory-history-limit", "20")
+    server = serve("--memory-history-limit", "20", "--no-watch-cache")
     api = connect(server.cluster_url("c1"))
     api.create_namespaced_config_map("default", config_map("settings"))
     old = api.list_namespaced_config_map("default").metadata.resource_version
@@ -107,7 +107,7 @@ def test_410_after_compaction_and_recovery_by_a_new_list(serve, connect):
 
 
 def test_a_page_token_from_before_the_compaction_is_answered_with_410(serve, connect):
-    server = serve("--memory-history-limit", "20")
+    server = serve("--memory-history-limit", "20", "--no-watch-cache")
     api = connect(server.cluster_url("c1"))
     for number in range(6):
         api.create_namespaced_config_map("default", config_map(f"settings-{number}"))

@@ -1,0 +1,94 @@
+"""The watch cache in front of each store: made with the store, filled when somebody first lists or watches."""
+
+from collections.abc import Callable
+
+from kplane_apiserver.settings import Settings
+from kplane_core.cacher import Cacher, CacherConfig
+from kplane_core.multicluster.decorator import DecoratorConfig, storage_with_cluster_identity
+from kplane_core.multicluster.keylayout import KeyLayout
+from kplane_core.storage.interface import ListOptions, ObjectList, Stats, Store, Watch
+from kplane_core.storage.resource import Resource
+
+FIRST_WAIT = 3.0
+"""Seconds that those who come first wait for a cache to be filled; after that they get 429, as all others do."""
+
+# As upstream's registries index them: a node's agent asks for the pods of its node again and again.
+_INDEXED: dict[str, tuple[str, ...]] = {"pods": ("spec.nodeName",)}
+
+
+class CacheOnDemand:
+    """A store whose lists and watches start its cache; everything else costs what it costs without.
+
+    Args:
+        layout: where clusters stand in the keys.
+        resource: what is stored.
+        build: makes the plain store.
+        settings: how often watchers get bookmarks.
+
+    Attributes:
+        plain: the store behind the cache.
+        cacher: the cache.
+        started: whether somebody asked for the cache.
+    """
+
+    def __init__(
+        self, layout: KeyLayout, resource: Resource, build: Callable[[Resource], Store], settings: Settings
+    ) -> None:
+        self.plain = plain = build(resource)
+        config = CacherConfig(
+            indexed_fields=_INDEXED.get(resource.group_resource, ()), bookmark_period=settings.bookmark_interval
+        )
+        decorated = DecoratorConfig(layout, resource.group_resource, lambda _: plain, resource, config)
+        self._cached = cached = storage_with_cluster_identity(decorated)
+        self.cacher: Cacher = cached.cacher
+        self.started = False
+        # Not wrapped: these are asked on every request and need no cache that runs.
+        self.create = cached.create
+        self.delete = cached.delete
+        self.get = cached.get
+        self.guaranteed_update = cached.guaranteed_update
+        self.compact_revision = cached.compact_revision
+        self.enable_resource_size_estimation = cached.enable_resource_size_estimation
+        self.get_current_resource_version = cached.get_current_resource_version
+        self.readiness_check = cached.readiness_check
+        self.request_watch_progress = cached.request_watch_progress
+
+    @property
+    def resource_prefix(self) -> str:
+        """The directory that holds this store's records, with a trailing slash."""
+        return self._cached.resource_prefix
+
+    async def get_list(self, key: str, options: ListOptions | None = None) -> ObjectList:
+        """List objects through the cache; see `Store.get_list`.
+
+        Raises:
+            TooManyRequests: the cache is not ready.
+        """
+        if not self.cacher.readiness.ready:
+            await self._first_fill()
+        return await self._cached.get_list(key, options)
+
+    async def watch(self, key: str, options: ListOptions | None = None) -> Watch:
+        """Watch objects through the cache; see `Store.watch`.
+
+        Raises:
+            TooManyRequests: the cache is not ready.
+        """
+        if not self.cacher.readiness.ready:
+            await self._first_fill()
+        return await self._cached.watch(key, options)
+
+    async def stats(self) -> Stats:
+        """Return how much the store holds."""
+        return await self._cached.stats()
+
+    async def aclose(self) -> None:
+        """Stop the cache, end its watches and close the store; idempotent."""
+        await self._cached.aclose()
+
+    async def _first_fill(self) -> None:
+        """Start the cache if nobody did, and wait while it is filled for the first time."""
+        self.started = True
+        readiness = self.cacher.readiness
+        if not readiness.generation and readiness.error is None:
+            await self._cached.start(timeout=FIRST_WAIT)
