@@ -1,5 +1,6 @@
 """Pages: the upstream functions on continue tokens, on what a page costs, and on pinning it to one snapshot."""
 
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from kplane_conformance.case import Capability, Hook, Layer, case
@@ -48,6 +49,17 @@ def _check_page(ctx: Context, page: ObjectList, items: list[StoredObject], revis
     return page.continue_token
 
 
+async def pages(ctx: Context, store: Store, limit: int, *, of: int, path: str = "") -> AsyncIterator[ObjectList]:
+    """Yield the pages of a list that should have `of` objects; fail when there are more pages than that allows."""
+    token = ""
+    for _ in range(max(-(-of // limit), 1)):
+        page = await ctx.list(store, path, predicate=ctx.select(limit=limit, token=token))
+        yield page
+        if not (token := page.continue_token):
+            return
+    raise AssertionError(f"the pages of {limit} do not end with the {of} objects that there are")
+
+
 async def _seed(ctx: Context, store: Store) -> list[StoredObject]:
     names = (("first", "bar"), ("second", "bar"), ("second", "foo"))
     return [await store.create(ctx.key(space, name), pod(name, space)) for space, name in names]
@@ -59,12 +71,11 @@ async def list_paging(ctx: Context) -> None:
     store = await ctx.store()
     stored = [await ctx.put(store, pod(f"test-{number}", "paging")) for number in range(4)]
     listed: list[StoredObject] = []
-    calls, token, revision = 0, "", 0
-    while token or not calls:
-        page = await ctx.list(store, predicate=ctx.select(limit=1, token=token))
+    calls = revision = 0
+    async for page in pages(ctx, store, 1, of=4):
         calls += 1
         listed += page.items
-        token, revision = page.continue_token, revision or page.revision
+        revision = revision or page.revision
         assert page.revision == revision, "a page of another resourceVersion"
         assert page.remaining == (4 - calls or None), f"{page.remaining} remain after {calls} of 4"
         if calls == 2:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import attrs
 
 from kplane_conformance.case import Capability, Hook, case
+from kplane_conformance.cases.list_paging import pages
 from kplane_conformance.cases.section_d_store import seed
 from kplane_conformance.cases.store_delete import UNSAFE
 from kplane_conformance.context import Context
@@ -121,11 +122,8 @@ async def r18_pages_under_change(ctx: Context) -> None:
         snapshot = [live[key] for key in sorted(live)]
         limit = chance.randint(1, 6)
         found: list[StoredObject] = []
-        token = ""
-        while token or not found:
-            page = await ctx.list(store, predicate=ctx.select(limit=limit, token=token))
+        async for page in pages(ctx, store, limit, of=len(snapshot)):
             found += page.items
-            token = page.continue_token
             left = len(snapshot) - len(found)
             assert page.remaining == (left or None), f"{page.remaining} are said to remain, not {left}"
             await _change(ctx, chance, other, live)
@@ -270,12 +268,7 @@ async def r34_bytewise(ctx: Context) -> None:
         ctx.expect_same(await store.get(obj.key), obj)
     wanted = sorted(stored, key=lambda obj: obj.key.encode())
     ctx.expect_same((await ctx.list(store)).items, wanted, "the list")
-    found: list[StoredObject] = []
-    token = ""
-    while token or not found:
-        page = await ctx.list(store, predicate=ctx.select(limit=4, token=token))
-        found += page.items
-        token = page.continue_token
+    found = [item async for page in pages(ctx, store, 4, of=len(wanted)) for item in page.items]
     ctx.expect_same(found, wanted, "the pages")
     for obj in stored[::2]:
         await store.delete(obj.key)

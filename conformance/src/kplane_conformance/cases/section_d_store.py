@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from kplane_conformance.case import Capability, Hook, Layer, case
-from kplane_conformance.cases.list_paging import RestlessEngine
+from kplane_conformance.cases.list_paging import RestlessEngine, pages
 from kplane_conformance.cases.list_table import continue_token, read_token
 from kplane_conformance.context import Context
 from kplane_conformance.expect import raises
@@ -22,14 +22,6 @@ async def seed(ctx: Context, store: Store, *names: str, namespace: str = "test-n
     """Create pods in this order and return them in the order of their keys."""
     stored = [await ctx.put(store, pod(name, namespace)) for name in names]
     return sorted(stored, key=lambda obj: obj.key.encode())
-
-
-async def pages(ctx: Context, store: Store, limit: int, *, path: str = "") -> list[ObjectList]:
-    """Return all pages of a list."""
-    found = [await ctx.list(store, path, predicate=ctx.select(limit=limit))]
-    while token := found[-1].continue_token:
-        found.append(await ctx.list(store, path, predicate=ctx.select(limit=limit, token=token)))
-    return found
 
 
 @case("D4", requires=[Capability.EXACT_RV_LIST], hooks=[Hook.ENGINE], layers=[Layer.STORE])
@@ -195,7 +187,7 @@ async def d18_order_of_keys(ctx: Context) -> None:
     stored = await seed(ctx, store, *reversed(names))
     # The newest write lies in the middle of the keys.
     stored[9] = await ctx.update(store, pod(names[9], node="n"))
-    found = await pages(ctx, store, 2)
+    found = [page async for page in pages(ctx, store, 2, of=len(stored))]
     ctx.expect_same([item for page in found for item in page.items], stored, "the whole list")
     remaining = [page.remaining for page in found]
     assert remaining == [*range(18, 0, -2), None], f"the remaining counts are {remaining}"
@@ -247,7 +239,7 @@ async def d21_segments(ctx: Context) -> None:
     for path in ("clusters/c1/ns1", "clusters/c1/ns1/"):
         page = await ctx.list(store, ctx.prefix + path)
         ctx.expect_same(page.items, inside, f"the list of {path}")
-        found = await pages(ctx, store, 1, path=ctx.prefix + path)
+        found = [page async for page in pages(ctx, store, 1, of=len(inside), path=ctx.prefix + path)]
         ctx.expect_same([item for page in found for item in page.items], inside, f"the pages of {path}")
     cluster = await ctx.list(store, f"{ctx.prefix}clusters/c1/")
     assert [item.key for item in cluster.items] == [

@@ -84,6 +84,19 @@ async def d32_unnecessary_failures(ctx: Context) -> None:
         await store.guaranteed_update(old.key, increment, suggestion=updated)
 
 
+@case("D32.wrong-suggestion")
+async def d32_wrong_suggestion(ctx: Context) -> None:
+    """A suggestion of the right resourceVersion and the wrong content fails no precondition of what is stored."""
+    store = await ctx.store()
+    stored = await ctx.put(store, pod("foo", uid="real"))
+    wrong = StoredObject(stored.key, stored.revision, encode_object(pod("foo", uid="wrong")))
+    updated = await store.guaranteed_update(
+        stored.key, increment, suggestion=wrong, preconditions=Preconditions(uid="real")
+    )
+    metadata = updated.decode()["metadata"]
+    assert (metadata["uid"], metadata["generation"]) == ("real", 1)
+
+
 @case("D32.suggestion-without-version")
 async def d32_suggestion_without_version(ctx: Context) -> None:
     """A suggestion without a resourceVersion is none: it neither creates an absent object nor hides the stored one."""
