@@ -94,11 +94,13 @@ def subject(installed: InstalledHarness) -> Subject:
     """Return what is known of an installed backend.
 
     Raises:
-        HarnessError: its waivers cannot be read.
+        HarnessError: its waivers cannot be read, or it cannot be made.
         KplaneError: its plugin is not installed, broken, blocked or incompatible.
     """
     backend = discover().select(installed.name)
-    return Subject(installed, backend.capabilities, {waiver.case: waiver for waiver in _waivers(installed, load())})
+    # A harness knows the version of its database, which may lack what the backend can do on a newer one.
+    capabilities = {**backend.capabilities, **getattr(installed.make(), "capabilities", {})}
+    return Subject(installed, capabilities, {waiver.case: waiver for waiver in _waivers(installed, load())})
 
 
 def _waivers(installed: InstalledHarness, inventory: Inventory) -> Sequence[Waiver]:

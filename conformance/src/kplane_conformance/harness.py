@@ -37,6 +37,7 @@ class Harness(Protocol):
     - `async backup() -> Any` and `async restore(backup)`: save the database and put it back, as an operator would;
       the suite restarts it afterwards.
     - `fault`: an object with `async pause()`, `async resume()` and `async drop()` for the network in between.
+    - `capabilities`: a mapping of what its database's version changes in the backend's declaration; asked before `start`.
     - `server_version`: the version of the database, for the certificate.
     - `shared_task(task) -> bool`: whether a task belongs to the connection rather than to a case.
     """

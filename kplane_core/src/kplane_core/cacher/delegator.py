@@ -180,6 +180,10 @@ class CachedStore:
             TooManyRequests: the cache is too slow.
         """
         metrics = self.cacher.metrics
+        if not getattr(self._store, "watch_progress", True):
+            # Nobody could say when the cache has caught up with writes to other resources.
+            metrics.consistent_reads_stored += 1
+            return await self._store.get_list(key, options)
         try:
             await self._fresh(await self._store.get_current_resource_version())
         except TooLargeResourceVersion as error:

@@ -145,6 +145,10 @@ class Engine(Protocol):
     """A connected, ordered, versioned key-value database.
 
     Every method may raise EngineUnreachable.
+
+    An engine that cannot always tell how far a watch is, because the version of its database decides, may have an
+    attribute `watch_progress: bool`. While it is False, `request_progress` has no effect, and consistent lists go to
+    the engine instead of the watch cache. Without the attribute it counts as True.
     """
 
     async def read(self, key: str, *, at: int = 0) -> Read:

@@ -206,6 +206,11 @@ class EngineStore:
         with translated(self._prefix):
             await self._engine.request_progress()
 
+    @property
+    def watch_progress(self) -> bool:
+        """Whether `request_watch_progress` has an effect; a cache in front of this store asks."""
+        return getattr(self._engine, "watch_progress", True)
+
     async def get_current_resource_version(self) -> int:
         """Return the newest committed revision; see `Store.get_current_resource_version`."""
         with translated(self._prefix):

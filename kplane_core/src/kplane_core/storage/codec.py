@@ -18,6 +18,11 @@ _HEAD = (("apiVersion", b'"apiVersion":'), ("kind", b'"kind":'))
 _NOT_STORED = ("resourceVersion", "selfLink")
 _METADATA = b'"metadata":{'
 _EMPTY_METADATA = b'"metadata":{}'
+_KUBERNETES_PROTOBUF = b"k8s\0"
+_WRITE_JSON = (
+    "stored data is in Kubernetes' protobuf encoding, which is not read here: let the API server that writes it store "
+    "JSON (--storage-media-type=application/json) and write the object again"
+)
 # What follows the opening brace matters: a splice before anything else than a name or the closing brace is no JSON.
 _CANONICAL_HEAD = re.compile(rb'\{(?:"apiVersion":"[^"\\]*",)?(?:"kind":"[^"\\]*",)?"metadata":\{["}]').match
 
@@ -76,6 +81,8 @@ def decode_object(raw: bytes) -> dict[str, Any]:
     try:
         return _DECODER.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        if raw.startswith(_KUBERNETES_PROTOBUF):
+            raise DecodeError(_WRITE_JSON) from error
         raise DecodeError(f"stored data is not a JSON object: {error}") from error
 
 
