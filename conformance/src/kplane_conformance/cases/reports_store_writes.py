@@ -74,6 +74,24 @@ async def r20_exact_lifetime(ctx: Context) -> None:
     assert [item.key for item in (await ctx.list(store)).items] == [ctx.key("test-ns", "later")]
 
 
+@case("R21", requires=[Capability.TTL, Capability.PERSISTENCE], hooks=[Hook.RESTART], timeout=120)
+async def r21_many_restarts(ctx: Context) -> None:
+    """Restarts within a time to live, however many, do not lengthen it."""
+    store = await ctx.store()
+    stored = await store.create(ctx.key("test-ns", "foo"), pod("foo"), ttl=6)
+    for _ in range(3):
+        await ctx.elapse(1.5)
+        await ctx.restart()
+    await ctx.elapse(1.5)
+    store = await ctx.store()
+
+    async def is_gone() -> bool:
+        return not (await store.get(stored.key, ABSENT_IS_FINE)).exists
+
+    # If a restart began the time anew, at least four more seconds were left.
+    await ctx.eventually(is_gone, "the object expires when it should", within=3.0)
+
+
 @case("R23", requires=[Capability.TTL], timeout=120)
 async def r23_never_early(ctx: Context) -> None:
     """No object goes before its time to live has passed, also when the database is busy."""
