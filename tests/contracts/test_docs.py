@@ -52,5 +52,7 @@ def test_the_server_page_lists_every_option_with_its_default(root):
     for setting in section.settings:
         if setting.default is None:
             assert rows[setting.flag] == "none"
-        elif setting.default not in ((), False):
+        elif isinstance(setting.default, bool):
+            assert rows[setting.flag] == ("on" if setting.default else "off")
+        elif setting.default != ():
             assert rows[setting.flag] == setting.show(setting.default), setting.flag

@@ -2,8 +2,8 @@
 
 A fence marked `python` is a program of its own; `py` is a fragment, which at least compiles; `toml` and `yaml` parse.
 One marked `console` is a terminal: lines that begin with `$ ` are typed, the others are what comes back, and the blocks
-of one document are one session. In what comes back, `...` stands for anything, an age for any age and a run of spaces
-for any other; port 8080 stands for whichever port was free.
+of one document are one session. In what comes back, `...` stands for the rest of a line, or alone on its line for any
+lines; an age stands for any age, a run of spaces for any other, and port 8080 for whichever port was free.
 """
 
 import ast
@@ -106,12 +106,15 @@ def exchanges(block: Block) -> Iterator[tuple[str, str]]:
 def matches(printed: str, said: str) -> bool:
     """Whether the output is the one that the documentation shows."""
 
-    def normal(text: str) -> str:
+    def normal(text: str) -> list[str]:
         text = re.sub(r"[ \t]+", " ", re.sub(r"\b(\d+m)?\d+s\b", "<age>", text))
-        return "\n".join(line.strip() for line in text.strip().splitlines())
+        return [line.strip() for line in text.strip().splitlines()]
 
-    pattern = re.escape(normal(said)).replace(re.escape("..."), ".*?")
-    return re.fullmatch(pattern, normal(printed), re.DOTALL) is not None
+    pattern = "".join(
+        r"(?:[^\n]*\n)*?" if line == "..." else re.escape(line).replace(re.escape("..."), r"[^\n]*") + r"\n"
+        for line in normal(said)
+    )
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in normal(printed))) is not None
 
 
 class Terminal:
