@@ -1,6 +1,7 @@
 """HTTP over plain ASGI: the request as handlers see it, and the two ways to answer."""
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -184,6 +185,31 @@ class Response:
         headers = [(b"content-type", self.content_type), (b"content-length", b"%d" % len(self.body)), *self.headers]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
+
+
+class LargeResponse(Response):
+    """A whole answer that is made piece by piece while it is sent, and never lies in memory at once.
+
+    Its length is not told: to find it out would mean to look at everything twice.
+
+    Args:
+        pieces: its bytes, in order.
+    """
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        super().__init__(b"")
+        self._pieces = pieces
+
+    async def send(self, send: Send) -> None:
+        """Send the answer as fast as the client takes it, and let others have their turn after each piece."""
+        headers = [(b"content-type", self.content_type), *self.headers]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        for piece in self._pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
 
 
 class StreamResponse(Protocol):

@@ -1,7 +1,7 @@
 """One store per resource, shared by all clusters and versions, made when the resource is first touched."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +27,8 @@ class _Head(msgspec.Struct):
 
 
 _HEAD = msgspec.json.Decoder(_Head)
+_METADATA = b'"metadata":{'
+_VERSION = b'"metadata":{"resourceVersion":"%d",'
 
 
 class Served:
@@ -41,10 +43,11 @@ class Served:
     Attributes:
         plain: the store behind the cache, for work that should not fill a cache.
         head: how the JSON of an object of this kind begins.
+        splice: the same up to the first name in its metadata, where a resourceVersion goes in without a further look.
         list_head: how the JSON of a list of this kind begins, up to the resourceVersion.
     """
 
-    __slots__ = ("attributes", "head", "kind", "layout", "list_head", "plain", "store")
+    __slots__ = ("attributes", "head", "kind", "layout", "list_head", "plain", "splice", "store")
 
     def __init__(self, kind: Kind, store: Store, layout: KeyLayout, attributes: AttributeFunc) -> None:
         self.kind = kind
@@ -54,6 +57,7 @@ class Served:
         self.attributes = attributes
         names = {"apiVersion": kind.api_version, "kind": kind.kind}
         self.head = msgspec.json.encode(names)[:-1] + b","
+        self.splice = self.head + _METADATA + b'"'
         listed = {"kind": kind.list_kind, "apiVersion": kind.api_version}
         self.list_head = msgspec.json.encode(listed)[:-1] + b',"metadata":{"resourceVersion":"'
 
@@ -85,9 +89,23 @@ class Served:
     def data(self, stored: StoredObject) -> bytes:
         """Return the JSON that clients of this kind receive."""
         raw = stored.raw
-        if not raw.startswith(self.head):
-            raw = self._converted(raw)
-        return splice_resource_version(raw, stored.revision)
+        if raw.startswith(self.splice) and stored.revision:
+            return raw.replace(_METADATA, _VERSION % stored.revision, 1)
+        return self._spliced(stored)
+
+    def data_of(self, many: Sequence[StoredObject]) -> list[bytes]:
+        """Return `data` of each; for many objects this takes half the time.
+
+        Raises:
+            DecodeError: an object cannot be shown in this kind's version.
+        """
+        splice, spliced = self.splice, self._spliced
+        return [
+            raw.replace(_METADATA, _VERSION % stored.revision, 1)
+            if (raw := stored.raw).startswith(splice) and stored.revision
+            else spliced(stored)
+            for stored in many
+        ]
 
     def decode(self, stored: StoredObject) -> dict[str, Any]:
         """Return a fresh dict of the object in this kind's version, with its resourceVersion."""
@@ -99,6 +117,12 @@ class Served:
     def subject(self, name: str) -> Subject:
         """Return what an error about one object is about."""
         return Subject(self.kind.plural, self.kind.group, name)
+
+    def _spliced(self, stored: StoredObject) -> bytes:
+        raw = stored.raw
+        if not raw.startswith(self.head):
+            raw = self._converted(raw)
+        return splice_resource_version(raw, stored.revision)
 
     def _converted(self, raw: bytes) -> bytes:
         """Give an object that was stored in another version this kind's names; the versions' fields are the same."""
