@@ -269,6 +269,7 @@ async def from_the_future(ctx: Context) -> None:
     after = written[-1] + max(3, (written[-1] - current) * 2)
     watch = await ctx.watch(store, after=after, progress_notify=True)
     await store.request_watch_progress()
+    await ctx.expect_silence(watch)
     number = 0
     while oracle.newest <= after + 3:
         number += 1

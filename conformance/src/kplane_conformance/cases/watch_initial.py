@@ -7,9 +7,18 @@ import attrs
 from kplane_conformance.case import Capability, case
 from kplane_conformance.context import Context, describe
 from kplane_conformance.objects import pod
+from kplane_conformance.oracle import Oracle, churn, collect_to, same_events
 from kplane_conformance.scripts import expect_only_bookmarks
 from kplane_core.errors import TooLargeResourceVersion
-from kplane_core.storage.interface import INITIAL_EVENTS_END, INT64_MAX, EventType, Store, StoredObject, Watch
+from kplane_core.storage.interface import (
+    INITIAL_EVENTS_END,
+    INT64_MAX,
+    EventType,
+    Store,
+    StoredObject,
+    Watch,
+    WatchEvent,
+)
 
 
 async def expect_initial_end(ctx: Context, watch: Watch) -> int:
@@ -169,3 +178,37 @@ async def initial_from_the_future(ctx: Context) -> None:
     assert isinstance(event.error, TooLargeResourceVersion), describe(event)
     assert event.error.status().retry_after > 0
     await ctx.expect_closed(watch)
+
+
+@case("Watch.initial-among-writers", requires=[Capability.INITIAL_EVENTS])
+async def initial_among_writers(ctx: Context) -> None:
+    """However many write meanwhile, the initial events are one state, and the stream goes on from there."""
+    ctx.jitter()
+    store, oracle = await ctx.store(), Oracle()
+    end = ctx.key("zz", "end")
+    followed: list[tuple[int, list[WatchEvent], asyncio.Task[list[WatchEvent]]]] = []
+    async with asyncio.TaskGroup() as tasks:
+        writing = [
+            tasks.create_task(churn(ctx, oracle, store, ctx.session.seed + number, writes=30)) for number in range(16)
+        ]
+        while not all(task.done() for task in writing):
+            watch = await ctx.watch(store, ctx.prefix, predicate=ctx.select(bookmarks=True), send_initial_events=True)
+            initial, at = await _read_initial(ctx, watch)
+            # Read through the context until here, and directly from here on: nothing is pending in between.
+            followed.append((at, initial, tasks.create_task(collect_to(watch, end))))
+        await oracle.put(ctx, store, pod("end", "zz"))
+    assert followed, "no watch was opened among the writers"
+    for at, initial, stream in followed:
+        same_events(initial, [WatchEvent(EventType.ADDED, obj) for obj in oracle.items(ctx.prefix, at=at)])
+        same_events(stream.result(), oracle.events(ctx.prefix, at))
+
+
+async def _read_initial(ctx: Context, watch: Watch) -> tuple[list[WatchEvent], int]:
+    """Return the initial events and the resourceVersion of the bookmark that ends them."""
+    events: list[WatchEvent] = []
+    while (event := await ctx.next_event(watch)) is not None:
+        assert event.object is not None, describe(event)
+        if event.type is EventType.BOOKMARK:
+            return events, event.object.revision
+        events.append(event)
+    raise AssertionError("the watch ended before the end of its initial events was marked")
