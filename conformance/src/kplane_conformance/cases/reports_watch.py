@@ -9,6 +9,7 @@ from kplane_conformance.cases.section_d_watch import ask_for_progress, read_unti
 from kplane_conformance.cases.watch_bookmarks import expect_plain_bookmark
 from kplane_conformance.cases.watch_initial import expect_initial_end
 from kplane_conformance.context import Context, describe
+from kplane_conformance.listed import Listed, enter
 from kplane_conformance.objects import pod
 from kplane_conformance.oracle import Oracle, churn, collect, same_events
 from kplane_core.errors import Expired, KeyNotFound, TooLargeResourceVersion, Unreachable
@@ -188,12 +189,6 @@ async def resumed_in_the_middle_of_a_burst(ctx: Context) -> None:
         same_events(got, want)
 
 
-@case("R8.headers", layers=[Layer.DATABASE])
-async def resume_point_of_a_client(ctx: Context) -> None:
-    """A backend's client resumes from the revisions of events, never from that of a response that may hold half."""
-    raise AssertionError(f"needs a database client with a faked stream, not {ctx.session.harness.name}")
-
-
 @case("R9", requires=[Capability.PROGRESS_NOTIFY, *HISTORY], hooks=[Hook.COMPACT], layers=[Layer.STORE])
 async def quiet_type_keeps_up(ctx: Context) -> None:
     """Bookmarks move a quiet watch along, so that it can be resumed after the history it began in is gone."""
@@ -314,18 +309,6 @@ async def _unready(check: object) -> bool:
 # --- initial events and clients ---------------------------------------------------------------------------------------
 
 
-@case("R38", layers=[Layer.HTTP])
-async def error_event_is_a_status(ctx: Context) -> None:
-    """Over HTTP a watch that is refused is an ERROR event with a Status of code 410, and then the end."""
-    raise AssertionError(f"needs an API server, not {ctx.session.harness.name}")
-
-
-@case("R40", layers=[Layer.HTTP])
-async def timed_out_watch_is_resumed(ctx: Context) -> None:
-    """Over HTTP a watch that times out ends cleanly, with a last bookmark, and is resumed without a repetition."""
-    raise AssertionError(f"needs an API server, not {ctx.session.harness.name}")
-
-
 @case("R48", requires=[Capability.INITIAL_EVENTS])
 async def initial_events_end_once(ctx: Context) -> None:
     """The end of the initial events is marked exactly once, not before any of them, also when there are none."""
@@ -347,7 +330,19 @@ async def initial_events_end_once(ctx: Context) -> None:
         await ctx.expect_silence(watch)
 
 
-@case("R49", layers=[Layer.HTTP])
-async def bookmarks_go_on(ctx: Context) -> None:
-    """After the end of the initial events a quiet watch gets its next bookmark within the interval."""
-    raise AssertionError(f"needs an API server, not {ctx.session.harness.name}")
+# --- elsewhere --------------------------------------------------------------------------------------------------------
+
+enter(
+    __name__,
+    "the tests of each backend against its real database",
+    Layer.DATABASE,
+    Listed("R8.headers", "A client resumes from the revisions of events, never from that of a response that has half."),
+)
+enter(
+    __name__,
+    "the tests of the API server over HTTP",
+    Layer.HTTP,
+    Listed("R38", "A watch that is refused is an ERROR event with a Status of code 410, and then the end."),
+    Listed("R40", "A watch that times out ends cleanly, with a last bookmark, and is resumed without a repetition."),
+    Listed("R49", "After the end of the initial events a quiet watch gets its next bookmark within the interval."),
+)
