@@ -1,0 +1,1 @@
+"""The Google Cloud Spanner storage backend of kplane."""

@@ -1,0 +1,79 @@
+"""What the conformance suite needs to try the spanner backend; production code never loads it.
+
+It starts Google's emulator, or uses the one that $SPANNER_EMULATOR_HOST names, with a database of its own.
+"""
+
+import asyncio
+import os
+import uuid
+from typing import TYPE_CHECKING
+
+from kplane_spanner.emulator import Emulator
+from kplane_spanner.plugin import SpannerOptions, connect
+
+if TYPE_CHECKING:
+    from kplane_core.engine.factory import Connection
+
+
+
+class SpannerHarness:
+    """One database on an emulator; every `connect` is another process's connection to it.
+
+    Attributes:
+        name: the backend's name.
+        silence: seconds without an event after which there is none: some polls, and the emulator's slowness.
+        server_version: what runs.
+    """
+
+    name = "spanner"
+    silence = 0.3
+    server_version = "Google Cloud Spanner emulator"
+
+    def __init__(self) -> None:
+        self._emulator: Emulator | None = None
+        self._address = ""
+        self._database = ""
+
+    async def start(self) -> None:
+        """Start the emulator, unless one is named."""
+        self._database = f"kplane-{uuid.uuid4().hex[:12]}"
+        self._address = os.environ.get("SPANNER_EMULATOR_HOST", "")
+        if not self._address:
+            self._emulator = Emulator()
+            self._address = await self._emulator.start()
+
+    async def stop(self) -> None:
+        """Stop the emulator, if it is ours."""
+        if self._emulator is not None:
+            await self._emulator.stop()
+        self._emulator = None
+
+    async def restart(self) -> None:
+        """Restart nothing: Spanner has no restart, and the emulator would forget everything.
+
+        What is left of a restart is what the suite does itself: every connection is closed, and opened anew.
+        """
+
+    async def connect(self) -> "Connection":
+        """Return a new connection to the database."""
+        return await connect(
+            SpannerOptions(
+                project="kplane",
+                instance="conformance",
+                database=self._database,
+                emulator_host=self._address,
+                create_instance=True,
+                sweep_interval=0.2,
+                progress_interval=0.5,
+            )
+        )
+
+    def shared_task(self, task: "asyncio.Task[object]") -> bool:
+        """Return whether a task belongs to a connection: its loops, or the driver's."""
+        name = task.get_name()
+        return name.startswith("kplane-") and not name.startswith("kplane-spanner-replay")
+
+
+def harness() -> SpannerHarness:
+    """Return a new harness; the suite finds this function through the entry point."""
+    return SpannerHarness()
