@@ -464,5 +464,8 @@ class StoreMachine(RuleBasedStateMachine):
             return
         for stream in tuple(self.streams):
             self._drain(stream)
+        if any(len(one.told) == len(one.initial) and one.after < self.model.newest for one in self.streams):
+            # Whether a watch that has nothing to tell was read to the present, only time can show.
+            self.do(asyncio.sleep(self.ctx.session.harness.silence))
         self.do(self.ctx.compact(at))
         self.model.floor = at
