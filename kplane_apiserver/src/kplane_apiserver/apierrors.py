@@ -11,6 +11,20 @@ import msgspec
 from kplane_core.errors import ApiError, InvalidError, Status, StatusCause, Subject
 
 PATH_NOT_FOUND = "the server could not find the requested resource"
+METHOD_NOT_ALLOWED = "the server does not allow this method on the requested resource"
+
+
+class MethodNotAllowed(ApiError):
+    """The path does not take this HTTP method: 405.
+
+    Args:
+        allowed: the methods that it takes.
+        message: why, where more can be said than that it does not.
+    """
+
+    def __init__(self, allowed: Sequence[str], message: str = METHOD_NOT_ALLOWED) -> None:
+        super().__init__(Status(405, "MethodNotAllowed", message))
+        self.allowed = tuple(allowed)
 
 
 class UnsupportedMediaType(ApiError):
@@ -74,6 +88,11 @@ def forbidden(subject: Subject, detail: str) -> ApiError:
     named = f' "{subject.name}"' if subject.name else ""
     message = f"{subject.qualified()}{named} is forbidden: {detail}"
     return ApiError(Status(403, "Forbidden", message, name=subject.name, group=subject.group, kind=subject.resource))
+
+
+def unauthorized(message: str) -> ApiError:
+    """Return the 401 for a request without the credentials that it takes."""
+    return ApiError(Status(401, "Unauthorized", message))
 
 
 def request_timeout(detail: str, retry_after: int = 0) -> ApiError:

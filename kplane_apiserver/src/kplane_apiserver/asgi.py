@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 
-from kplane_apiserver.apierrors import request_timeout
+from kplane_apiserver.apierrors import MethodNotAllowed, request_timeout
 from kplane_apiserver.clusters import Clusters
-from kplane_apiserver.handlers import Handlers, MethodNotAllowed
+from kplane_apiserver.crosscluster import CrossCluster
+from kplane_apiserver.handlers import Handlers
 from kplane_apiserver.http import (
     ClientDisconnected,
     Message,
@@ -18,7 +20,8 @@ from kplane_apiserver.http import (
     StreamResponse,
     status_response,
 )
-from kplane_apiserver.routes import Router
+from kplane_apiserver.metrics import RequestMetrics
+from kplane_apiserver.routes import EVERY_CLUSTER, Router
 from kplane_apiserver.settings import Settings
 from kplane_core.errors import KplaneError, Status, status_for
 
@@ -79,8 +82,10 @@ class Application:
     """The server as an ASGI application.
 
     Args:
-        handlers: answer requests.
+        handlers: answer requests about one cluster.
+        everywhere: answers those about all clusters.
         clusters: knows which clusters exist.
+        metrics: counts requests.
         settings: limits and names.
         start: begins to serve; called at the lifespan's start-up.
         stop: ends it; called at the lifespan's shut-down.
@@ -89,13 +94,17 @@ class Application:
     def __init__(
         self,
         handlers: Handlers,
+        everywhere: CrossCluster,
         clusters: Clusters,
+        metrics: RequestMetrics,
         settings: Settings,
         *,
         start: Callable[[], Awaitable[None]],
         stop: Callable[[], Awaitable[None]],
     ) -> None:
         self._handlers = handlers
+        self._everywhere = everywhere
+        self._metrics = metrics
         self._clusters = clusters
         self._known = clusters.known
         self._router = Router(settings.root_cluster)
@@ -117,44 +126,58 @@ class Application:
                 await send({"type": "websocket.close", "code": 1008, "reason": "there are no WebSockets here"})
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = perf_counter()
+        if scope["method"] == "HEAD":
+            send = _without_body(send)
+        try:
+            request = Request(scope, receive, self._router.route(scope["raw_path"]), self._max_body)
+        except KplaneError as error:
+            refusal = _refusal(error, None)
+            self._metrics.unrouted(scope["method"], refusal.status)
+            await refusal.send(send)
+            return
         token = self.deadlines.enter()
         answer: Response | StreamResponse | None = None
         try:
-            answer = await self._answer(scope, receive)
+            answer = await self._answer(request)
             if isinstance(answer, Response):
-                await answer.send(_without_body(send) if scope["method"] == "HEAD" else send)
+                await answer.send(send)
         except ClientDisconnected:
             return
         except asyncio.CancelledError:
             if not self.deadlines.leave(token):
                 raise
             _uncancel()
+            # With half an answer sent, all that is left is to close the connection, which the HTTP server does.
             if answer is None:
-                await self._timed_out().send(send)
-            return  # with half an answer sent, all that is left is to close the connection, which the HTTP server does
+                answer = self._timed_out()
+                await answer.send(send)
         finally:
             self.deadlines.leave(token)
-        if not isinstance(answer, Response):
+        if isinstance(answer, Response):
+            self._metrics.answered(request, answer.status, perf_counter() - started)
+        else:
+            self._metrics.began(request)
             await answer.stream(send)
 
     def _timed_out(self) -> Response:
         detail = f"the request did not complete within {self._timeout:g} seconds"
         return status_response(request_timeout(detail).status())
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response | StreamResponse:
-        request: Request | None = None
+    async def _answer(self, request: Request) -> Response | StreamResponse:
         try:
-            route = self._router.route(scope["raw_path"])
-            request = Request(scope, receive, route, self._max_body)
-            if route.cluster not in self._known:
-                await self._clusters.touch(route.cluster)
+            cluster = request.route.cluster
+            if cluster not in self._known:
+                if cluster == EVERY_CLUSTER:
+                    return await self._everywhere.respond(request)
+                await self._clusters.touch(cluster)
             return await self._handlers.respond(request)
         except KplaneError as error:
             return _refusal(error, request)
         except ClientDisconnected:
             raise
         except Exception:  # noqa: BLE001 (one broken request must not end the server, and the client gets an answer)
-            _log.exception("%s %s failed", scope["method"], scope["path"])
+            _log.exception("%s %s failed", request.scope["method"], request.scope["path"])
             message = "Internal error occurred: the server's log has the details"
             return status_response(Status(500, "InternalError", message))
 
@@ -181,6 +204,8 @@ def _refusal(error: KplaneError, request: Request | None) -> Response:
     response = status_response(status)
     if isinstance(error, MethodNotAllowed):
         response.headers = (*response.headers, (b"allow", ", ".join(error.allowed).encode()))
+    if status.code == 401:  # noqa: PLR2004 (HTTP)
+        response.headers = (*response.headers, (b"www-authenticate", b'Bearer realm="kplane"'))
     return response
 
 

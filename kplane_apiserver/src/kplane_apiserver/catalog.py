@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -108,6 +109,22 @@ class Catalog:
         if entry is None:
             return None
         return (entry.view or self._build_view(entry)).index.get(key)
+
+    def find_anywhere(self, group: str, version: str, plural: str) -> Kind | None:
+        """Return a kind of this name that some cluster serves; None when no cluster does.
+
+        Where clusters define it differently, always the same one of their definitions is taken.
+        """
+        key = (group, version, plural)
+        found = self._builtin.get(key)
+        if found is not None:
+            return found
+        defined = [definition for definition in self._definitions.values() if definition.group == group]
+        for definition in sorted(defined, key=attrgetter("digest")):
+            for kind in definition.kinds:
+                if kind.key == key:
+                    return kind
+        return None
 
     def view(self, cluster: str) -> View:
         """Return the cluster's custom kinds."""

@@ -5,36 +5,23 @@ from functools import cache
 from types import MappingProxyType
 
 from kplane_apiserver import discovery, openapi, readers, removers, reviews, scales, writers
-from kplane_apiserver.apierrors import path_not_found, service_unavailable
+from kplane_apiserver.apierrors import MethodNotAllowed, path_not_found, service_unavailable
 from kplane_apiserver.health import PATHS as HEALTH_PATHS
 from kplane_apiserver.health import Health
 from kplane_apiserver.http import Request, Response, StreamResponse, json_response
 from kplane_apiserver.kinds import Kind
+from kplane_apiserver.metrics import Metrics
 from kplane_apiserver.routes import Route
 from kplane_apiserver.services import Services
 from kplane_apiserver.settings import version_document
 from kplane_apiserver.stores import Served
 from kplane_apiserver.watches import Watches
-from kplane_core.errors import ApiError, Status
 
 Handler = Callable[[Services, Request, Served], Awaitable[Response]]
 
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
-_METHOD_NOT_ALLOWED = "the server does not allow this method on the requested resource"
 _READ = ("GET", "HEAD")
-_ROOT_PATHS = ("/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version")
-
-
-class MethodNotAllowed(ApiError):
-    """The path does not take this HTTP method: 405.
-
-    Args:
-        allowed: the methods that it takes.
-    """
-
-    def __init__(self, allowed: Sequence[str]) -> None:
-        super().__init__(Status(405, "MethodNotAllowed", _METHOD_NOT_ALLOWED))
-        self.allowed = tuple(allowed)
+_ROOT_PATHS = ("/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version")
 
 
 class Handlers:
@@ -44,12 +31,14 @@ class Handlers:
         services: the server's parts.
         watches: opens watches.
         health: answers the health paths.
+        metrics: answers `/metrics`.
     """
 
-    def __init__(self, services: Services, watches: Watches, health: Health) -> None:
+    def __init__(self, services: Services, watches: Watches, health: Health, metrics: Metrics) -> None:
         self._services = services
         self._watches = watches
         self._health = health
+        self._metrics = metrics
         self._version = version_document(services.settings)
 
     async def respond(self, request: Request) -> Response | StreamResponse:
@@ -66,7 +55,7 @@ class Handlers:
             raise path_not_found()
         if kind.namespaced and not route.namespace and route.name:
             raise path_not_found()
-        served = self._services.stores.serve(kind)
+        served = request.served = self._services.stores.serve(kind)
         methods = _methods(kind, route)
         if request.method not in methods:
             raise MethodNotAllowed([method for method in ("GET", "HEAD", *_WRITES) if method in methods])
@@ -104,6 +93,8 @@ class Handlers:
                 query_hash = request.query.get("hash", "")
                 cluster = request.route.cluster
                 response = openapi.respond(self._services.catalog, cluster, path, query_hash, known, accept=accept)
+            case "metrics" if len(path) == 1 and self._services.catalog.is_root(request.route.cluster):
+                response = self._metrics.respond()
             case _ if head in HEALTH_PATHS:
                 response = await self._health.respond(request)
         if response is None:

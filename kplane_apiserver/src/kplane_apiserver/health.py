@@ -1,12 +1,15 @@
 """Health: `/livez`, `/readyz` and `/healthz`, whole or check by check, as kubectl and load balancers ask for them."""
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from urllib.parse import parse_qsl
 
 from kplane_apiserver.http import Request, Response
+from kplane_apiserver.stores import StoreSet
 from kplane_core.engine.factory import Connection
 from kplane_core.errors import KplaneError
+from kplane_core.plugins.checks import HealthCheck
 
 _log = logging.getLogger(__name__)
 
@@ -14,6 +17,9 @@ Check = Callable[[], Awaitable[None]]
 """Raises a KplaneError when something is wrong."""
 
 PATHS = frozenset({"livez", "readyz", "healthz"})
+CHECK_SECONDS = 2.0
+"""What a plugin's check may take."""
+
 _TEXT = b"text/plain; charset=utf-8"
 
 
@@ -27,13 +33,22 @@ class Health:
     Args:
         connection: the backend; it bounds how often a check really asks the database.
         is_draining: whether the server is about to stop.
+        stores: the caches.
+        more: further checks, for example of plugins; each gets a few seconds.
     """
 
-    def __init__(self, connection: Connection, is_draining: Callable[[], bool]) -> None:
+    def __init__(
+        self, connection: Connection, is_draining: Callable[[], bool], stores: StoreSet, more: Iterable[HealthCheck]
+    ) -> None:
         self._is_draining = is_draining
+        self._stores = stores
         alive: dict[str, Check] = {"ping": _ping, "storage": connection.check_health}
         ready: dict[str, Check] = {"ping": _ping, "storage-readiness": connection.check_ready}
         ready["shutdown"] = self._not_draining
+        for one in more:
+            ready[one.name] = bounded(one)
+            if one.live:
+                alive[one.name] = ready[one.name]
         self._checks: Mapping[str, Mapping[str, Check]] = {"livez": alive, "healthz": alive, "readyz": ready}
 
     async def respond(self, request: Request) -> Response:
@@ -64,12 +79,39 @@ class Health:
                 lines.append(f"[-]{name} failed: reason withheld")
             else:
                 lines.append(f"[+]{name} ok")
+        if which == "readyz" and not only:
+            lines.append(self._caches())
         if failed:
             return Response("\n".join([*lines, f"{which} check failed", ""]).encode(), 500, _TEXT)
         if "verbose" not in request.query:
             return Response(b"ok", 200, _TEXT)
         return Response("\n".join([*lines, f"{which} check passed", ""]).encode(), 200, _TEXT)
 
+    def _caches(self) -> str:
+        """Return a line about the watch caches.
+
+        One that is being filled makes its own resource wait, and no other: the server as a whole is ready all the same.
+        """
+        waiting = [name for name, store in self._stores.caches() if not store.cacher.readiness.ready]
+        return f"[+]watch-caches ok{': not ready: ' + ', '.join(sorted(waiting)) if waiting else ''}"
+
     async def _not_draining(self) -> None:
         if self._is_draining():
             raise KplaneError("the server is shutting down")
+
+
+def bounded(one: HealthCheck) -> Check:
+    """Return a plugin's check with a deadline, and with whatever it raises as the one error that checks raise."""
+
+    async def check() -> None:
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                await one.check()
+        except TimeoutError as error:
+            raise KplaneError(f"the check of {one.owner} took longer than {CHECK_SECONDS:g} s") from error
+        except KplaneError:
+            raise
+        except Exception as error:
+            raise KplaneError(f"the check of {one.owner} failed: {error!r}") from error
+
+    return check

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -10,6 +10,9 @@ import msgspec
 from kplane_apiserver.apierrors import RequestEntityTooLarge
 from kplane_apiserver.routes import Route
 from kplane_core.errors import BadRequest, Status, Subject, Verb
+
+if TYPE_CHECKING:
+    from kplane_apiserver.stores import Served
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -40,9 +43,12 @@ class Request:
         receive: the ASGI receive function.
         route: what the path asks for.
         max_body: bytes that the body may have.
+
+    Attributes:
+        served: what the route names, once it is known to exist.
     """
 
-    __slots__ = ("_max_body", "_query", "method", "receive", "route", "scope")
+    __slots__ = ("_max_body", "_query", "method", "receive", "route", "scope", "served")
 
     def __init__(self, scope: Scope, receive: Receive, route: Route, max_body: int) -> None:
         self.scope = scope
@@ -53,6 +59,7 @@ class Request:
         self.method = "GET" if method == "HEAD" else method
         self._max_body = max_body
         self._query: dict[str, str] | None = None
+        self.served: Served | None = None
 
     @property
     def query(self) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ from kplane_apiserver.options import EXPLICIT, ServeOptions
 from kplane_apiserver.serve import HttpLimits, log_to_stderr, new_event_loop, serve, tune_collector
 from kplane_apiserver.server import ApiServer
 from kplane_apiserver.settings import Settings
+from kplane_apiserver.tokens import AdminTokens, load_admin_tokens
 from kplane_core.errors import Unreachable, UsageError
 from kplane_core.plugins.backends import Backend
 from kplane_core.plugins.capabilities import Capability, Unsupported
@@ -46,7 +47,7 @@ def launch(parsed: Parsed) -> int:
 
 async def _serve(parsed: Parsed, options: ServeOptions, listener: socket.socket) -> None:
     backend = parsed.selected
-    transformer_for = _transformers(options)
+    transformer_for, settings = _transformers(options), _settings(options)
     async with AsyncExitStack() as stack:
         try:
             connection = await backend.connect(parsed.backend_options)
@@ -58,7 +59,7 @@ async def _serve(parsed: Parsed, options: ServeOptions, listener: socket.socket)
             resource = attrs.evolve(resource, transformer=transformer_for(resource.group_resource))
             return parsed.plugins.build_store(backend, connection, resource)
 
-        api = ApiServer(connection, build_store, _settings(options))
+        api = ApiServer(connection, build_store, settings, health_checks=parsed.plugins.health_checks())
         stack.push_async_callback(api.aclose)
         await api.start()
         for cluster in options.context_clusters:
@@ -88,6 +89,20 @@ def _transformers(options: ServeOptions) -> Callable[[str], Transformer]:
     return load_encryption_config(options.encryption_provider_config).transformer_for
 
 
+def _cross_cluster_readers(options: ServeOptions) -> AdminTokens | None:
+    """Return who may read across clusters.
+
+    Raises:
+        UsageError: it is allowed and nobody could do it, or the file with the tokens cannot be used.
+    """
+    tokens = load_admin_tokens(options.admin_token_file) if options.admin_token_file is not None else None
+    if not options.allow_cross_cluster_reads:
+        return None
+    if tokens is None:
+        raise UsageError("--allow-cross-cluster-reads: needs --admin-token-file FILE with the tokens of those who may")
+    return tokens
+
+
 def _settings(options: ServeOptions) -> Settings:
     return Settings(
         root_cluster=options.root_control_plane_name,
@@ -96,6 +111,8 @@ def _settings(options: ServeOptions) -> Settings:
         request_timeout=options.request_timeout,
         min_watch_timeout=options.watch_timeout,
         watch_cache=options.watch_cache,
+        cross_cluster_readers=_cross_cluster_readers(options),
+        metrics_by_cluster=options.metrics_cluster_label,
     )
 
 

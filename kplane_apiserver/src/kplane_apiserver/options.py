@@ -74,6 +74,9 @@ class ServeOptions:
         request_timeout: seconds; a request other than a watch that takes longer is answered with 504.
         watch_timeout: seconds; a watch without timeoutSeconds ends after this long to twice as long.
         watch_cache: lists and watches are served from one watch cache per resource.
+        allow_cross_cluster_reads: administrators may list and watch over all clusters; needs `admin_token_file`.
+        admin_token_file: the file with the administrators' tokens.
+        metrics_cluster_label: the metrics of requests tell clusters apart.
         encryption_provider_config: the file that says which resources are encrypted at rest, and how.
     """
 
@@ -121,6 +124,19 @@ class ServeOptions:
     watch_cache: bool = option(
         default=True,
         help="serve lists and watches from one cache per resource, not from the database",
+    )
+    allow_cross_cluster_reads: bool = option(
+        default=False,
+        help="let administrators list and watch over all clusters, below /clusters/*/control-plane",
+    )
+    admin_token_file: Path | None = option(
+        None,
+        parse=file,
+        help='administrators\' bearer tokens, one per line: token,user,uid[,"groups"]',
+    )
+    metrics_cluster_label: bool = option(
+        default=False,
+        help="label the metrics of requests with their cluster: many more series",
     )
     encryption_provider_config: Path | None = option(
         None,

@@ -21,7 +21,7 @@ from kplane_core.storage.interface import GetOptions, ObjectList, StoredObject
 
 YAML = b"application/yaml"
 PIECE = 64 * 1024
-"""Bytes of a long list that are made and sent at a time: with few, they are still in the processor's cache when sent."""
+"""Bytes of a long list that are made and sent at a time: few enough to be in the processor's cache still when sent."""
 
 _SHORT = 512
 _FIRST_ITEMS = 32

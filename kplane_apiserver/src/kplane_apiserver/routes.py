@@ -16,6 +16,8 @@ from kplane_core.multicluster.keylayout import validate_cluster_id
 
 PREFIX_SEGMENT = "clusters"
 CONTROL_PLANE = "control-plane"
+EVERY_CLUSTER = "*"
+"""Stands for all clusters, where a path names one; it is no valid id."""
 MAX_PATH = 4096
 """Longest path in bytes; the longest sensible one (three names of 253) has about 900."""
 
@@ -30,7 +32,7 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     """What a path asks for.
 
     Attributes:
-        cluster: the virtual cluster.
+        cluster: the virtual cluster; EVERY_CLUSTER for all of them.
         path: the decoded segments after the cluster's prefix.
         group: the API group; empty for the core group and for a path that names no resource.
         version: the version within the group.
@@ -127,7 +129,8 @@ def _cluster(segments: list[str]) -> str:
         raise path_not_found()
     cluster = segments[1]
     try:
-        validate_cluster_id(cluster)
+        if cluster != EVERY_CLUSTER:
+            validate_cluster_id(cluster)
     except KplaneError as error:
         raise BadRequest(str(error)) from None
     if len(segments) > len(_PREFIX_SHAPE) - 1 and segments[2] != CONTROL_PLANE:

@@ -1,22 +1,26 @@
 """The API server, assembled: usable below uvicorn, below any other ASGI server, and inside a test."""
 
 import functools
+from collections.abc import Iterable
 from typing import Self
 
 from kplane_apiserver import contents
 from kplane_apiserver.asgi import Application
 from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.clusters import NAMESPACE_KEY, Clusters
+from kplane_apiserver.crosscluster import CrossCluster
 from kplane_apiserver.handlers import Handlers
 from kplane_apiserver.health import Health
 from kplane_apiserver.kinds import builtin_kinds
 from kplane_apiserver.lifecycle import Lifecycle, Owner
+from kplane_apiserver.metrics import Metrics, RequestMetrics
 from kplane_apiserver.namespaces import Namespaces
 from kplane_apiserver.services import DEFINITION_KEY, Services
 from kplane_apiserver.settings import Settings
 from kplane_apiserver.stores import BuildStore, StoreSet
 from kplane_apiserver.watches import Watches
 from kplane_core.engine.factory import Connection
+from kplane_core.plugins.checks import HealthCheck
 
 
 class ApiServer:
@@ -28,10 +32,16 @@ class ApiServer:
         connection: the connected backend; it stays the caller's to close.
         build_store: makes the store of one resource; by default the connection's own.
         settings: how to behave.
+        health_checks: what the health paths check beyond the server's own.
     """
 
     def __init__(
-        self, connection: Connection, build_store: BuildStore | None = None, settings: Settings | None = None
+        self,
+        connection: Connection,
+        build_store: BuildStore | None = None,
+        settings: Settings | None = None,
+        *,
+        health_checks: Iterable[HealthCheck] = (),
     ) -> None:
         self.settings = settings or Settings()
         kinds = builtin_kinds()
@@ -56,10 +66,14 @@ class ApiServer:
             lifecycle=lifecycle,
         )
         self.watches = Watches(self.settings)
-        health = Health(connection, lambda: self.watches.draining)
+        catalog, admins = self.services.catalog, self.settings.cross_cluster_readers
+        requests = RequestMetrics(by_cluster=self.settings.metrics_by_cluster)
+        health = Health(connection, lambda: self.watches.draining, stores, health_checks)
         self.app = Application(
-            Handlers(self.services, self.watches, health),
+            Handlers(self.services, self.watches, health, Metrics(requests, self.watches, stores)),
+            CrossCluster(catalog, stores, self.watches, admins),
             self.services.clusters,
+            requests,
             self.settings,
             start=self.start,
             stop=self.aclose,

@@ -7,6 +7,8 @@ from typing import Literal
 
 import attrs
 
+from kplane_apiserver.tokens import AdminTokens
+
 MIB = 1024 * 1024
 
 
@@ -25,6 +27,8 @@ class Settings:
         max_body: bytes that a request body may have.
         request_timeout: seconds after which a request that is no watch is given up.
         watch_cache: whether lists and watches are served from one watch cache per resource.
+        cross_cluster_readers: who may list and watch over all clusters; None forbids it to everybody.
+        metrics_by_cluster: whether `/metrics` tells the clusters of requests apart.
         min_watch_timeout: a watch that asks for no time ends after a random time between this and twice this.
         bookmark_interval: seconds between two bookmarks of a watch that allows them; rounded up to whole seconds.
         drain_timeout: seconds that open watches get to end when the server stops.
@@ -38,6 +42,8 @@ class Settings:
     max_body: int = 3 * MIB
     request_timeout: float = 60.0
     watch_cache: bool = True
+    cross_cluster_readers: AdminTokens | None = None
+    metrics_by_cluster: bool = False
     min_watch_timeout: float = 1800.0
     bookmark_interval: float = 60.0
     drain_timeout: float = 2.0
