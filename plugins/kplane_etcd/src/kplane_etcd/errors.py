@@ -1,8 +1,11 @@
 """What etcd and gRPC report, as errors of kplane; foreign exceptions stop at `translate`."""
 
 import re
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import grpc
+import grpc.aio
 
 from kplane_core.engine.interface import EngineUnreachable, ValueTooLarge
 from kplane_core.errors import InternalError, KplaneError, Status
@@ -13,6 +16,8 @@ _LEASE_GONE = "requested lease not found"
 _TOO_LARGE = "request is too large"
 _NO_SPACE = "database space exceeded"
 _NO_USER = "user name is empty"
+_NO_LOGIN = "authentication failed"
+_USUAL_LIMIT = 1_572_864
 _OLD_AUTH = "revision of auth store is old"
 _NOT_CONNECTED = "failed to connect to all addresses"
 # A message longer than what gRPC lets etcd take: "received message larger than max (2100033 vs. 2097152)".
@@ -77,37 +82,65 @@ def translate(error: grpc.aio.AioRpcError, *, write: bool, timeout: float, size:
         timeout: the seconds it was given.
         size: bytes of the value that was to be written.
     """
-    details = error.details() or ""
+    code, details = error.code(), error.details() or ""
     unknown = "; whether the write was done is not known" if write else ""
-    match error.code():
-        case grpc.StatusCode.OUT_OF_RANGE if COMPACTED in details:
-            return CompactedRevision(details)
-        case grpc.StatusCode.OUT_OF_RANGE if FUTURE in details:
-            return RevisionAhead(details)
+    if (refusal := _REFUSALS.get(code)) is not None and (found := refusal(details, size)) is not None:
+        return found
+    match code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return EngineUnreachable(f"etcd gave no answer within {timeout:.3g} s{unknown}")
         case grpc.StatusCode.UNAVAILABLE:
-            return EngineUnreachable(f"etcd cannot be reached: {shortened(details)}{_sent(details, unknown)}")
-        case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return _exhausted(details, size)
-        case grpc.StatusCode.INVALID_ARGUMENT if _TOO_LARGE in details:
-            return RequestTooLarge(size, 1_572_864)
-        case grpc.StatusCode.INVALID_ARGUMENT if _NO_USER in details:
-            return AccessRefused("etcd asks for a user: set --etcd-username and --etcd-password-file")
-        case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
-            return AccessRefused(f"etcd refuses access: {shortened(details)}")
-        case grpc.StatusCode.INVALID_ARGUMENT if "authentication failed" in details:
-            return AccessRefused("etcd knows no user with this name and password")
-        case grpc.StatusCode.NOT_FOUND if _LEASE_GONE in details:
-            return LeaseGone(details)
-        case grpc.StatusCode.UNIMPLEMENTED:
-            return NotImplementedByServer(shortened(details))
-    return InternalError(f"etcd answered {error.code().name}: {shortened(details)}{unknown}")
+            unsent = _NOT_CONNECTED in details
+            return EngineUnreachable(f"etcd cannot be reached: {shortened(details)}{'' if unsent else unknown}")
+    return InternalError(f"etcd answered {code.name}: {shortened(details)}{unknown}")
 
 
-def is_future_or_compacted(error: KplaneError) -> bool:
-    """Whether the error is about the asked revision."""
-    return isinstance(error, CompactedRevision | RevisionAhead)
+def _out_of_range(details: str, _size: int) -> KplaneError | None:
+    if COMPACTED in details:
+        return CompactedRevision(details)
+    return RevisionAhead(details) if FUTURE in details else None
+
+
+def _invalid(details: str, size: int) -> KplaneError | None:
+    if _TOO_LARGE in details:
+        return RequestTooLarge(size, _USUAL_LIMIT)
+    if _NO_USER in details:
+        return AccessRefused("etcd asks for a user: set --etcd-username and --etcd-password-file")
+    return AccessRefused("etcd knows no user with this name and password") if _NO_LOGIN in details else None
+
+
+def _exhausted(details: str, size: int) -> KplaneError | None:
+    if _NO_SPACE in details:
+        return DatabaseFull()
+    if "too many requests" in details:
+        return Overloaded("etcd has too many requests in hand")
+    if size and (found := _LONGER_THAN_MAX.search(details)):
+        return RequestTooLarge(size, int(found[2]))
+    return None
+
+
+def _not_found(details: str, _size: int) -> KplaneError | None:
+    return LeaseGone(details) if _LEASE_GONE in details else None
+
+
+def _denied(details: str, _size: int) -> KplaneError:
+    return AccessRefused(f"etcd refuses access: {shortened(details)}")
+
+
+def _unknown_method(details: str, _size: int) -> KplaneError:
+    return NotImplementedByServer(shortened(details))
+
+
+_REFUSALS: Final[Mapping[grpc.StatusCode, Callable[[str, int], KplaneError | None]]] = {
+    grpc.StatusCode.OUT_OF_RANGE: _out_of_range,
+    grpc.StatusCode.INVALID_ARGUMENT: _invalid,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: _exhausted,
+    grpc.StatusCode.NOT_FOUND: _not_found,
+    grpc.StatusCode.PERMISSION_DENIED: _denied,
+    grpc.StatusCode.UNAUTHENTICATED: _denied,
+    grpc.StatusCode.UNIMPLEMENTED: _unknown_method,
+}
+"""What etcd says when it has done nothing, and the request was the reason."""
 
 
 def was_never_sent(error: grpc.aio.AioRpcError) -> bool:
@@ -134,17 +167,3 @@ def shortened(text: str) -> str:
     """Return a text of another system on one line, with its middle left out when it is long."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
-
-
-def _sent(details: str, unknown: str) -> str:
-    return "" if _NOT_CONNECTED in details else unknown
-
-
-def _exhausted(details: str, size: int) -> KplaneError:
-    if _NO_SPACE in details:
-        return DatabaseFull()
-    if "too many requests" in details:
-        return Overloaded("etcd has too many requests in hand")
-    if size and (found := _LONGER_THAN_MAX.search(details)):
-        return RequestTooLarge(size, int(found[2]))
-    return InternalError(f"etcd answered RESOURCE_EXHAUSTED: {shortened(details)}")

@@ -1,8 +1,8 @@
 """What a server can be trusted with, by its version.
 
 The versions are those in which etcd fixed what would otherwise lose events: the order of requested progress
-(etcd-io/etcd#15220), progress of watches that see no events (#17507), and deletions at the compaction revision (#18089).
-They are also where Kubernetes draws its lines.
+(etcd-io/etcd#15220), progress of watches that see no events (#17507), and deletions at the compaction revision
+(#18089). The first two are also where Kubernetes draws its line.
 """
 
 import re

@@ -113,18 +113,17 @@ class WatchStream:
             StreamCompacted: the start is compacted.
             AccessRefused: we may not any more.
         """
-        response = await self._read()
-        if response.canceled:
-            raise _refusal(response)
-        if not response.fragment:
-            return response.events, response.header.revision
-        events = list(response.events)
-        while response.fragment:
+        events: list[wire.Event] = []
+        while True:
             response = await self._read()
             if response.canceled:
                 raise _refusal(response)
+            more = response.fragment
+            if not more and not events:
+                return response.events, response.header.revision
             events += response.events
-        return events, response.header.revision
+            if not more:
+                return events, response.header.revision
 
     def ask_progress(self) -> None:
         """Ask for a response with the revision reached, unless that is being asked."""

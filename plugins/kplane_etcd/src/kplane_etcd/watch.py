@@ -78,12 +78,12 @@ class EtcdWatch:
         self._transport.metrics.watches += 1
         try:
             stream = self._stream = await self._opened(self._patience)
-            if self._closed:
-                stream.cancel()
-                raise EngineUnreachable("the connection to etcd was closed while a watch was opened")
         except BaseException:
             self.close()
             raise
+        if self._closed:
+            stream.cancel()
+            raise EngineUnreachable("the connection to etcd was closed while a watch was opened")
         self._task = asyncio.create_task(self._run(stream), name="kplane-etcd-watch")
         return stream.revision
 
