@@ -1,0 +1,259 @@
+"""Reads: what a key holds, what a range holds, what happened since; each from one snapshot of the file."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+import msgspec
+
+from kplane_core.engine.interface import (
+    Compacted,
+    EngineEvent,
+    EngineUnreachable,
+    FutureRevision,
+    Page,
+    Read,
+    Record,
+)
+from kplane_sqlite import schema
+from kplane_sqlite.opening import Settings
+
+T = TypeVar("T")
+
+_NEWEST: Final = (
+    "SELECT s.revision, v.created, v.revision, v.expires, l.value FROM state s"
+    " LEFT JOIN live v ON v.key = ? LEFT JOIN log l ON l.revision = v.revision"
+)
+_PAST: Final = "SELECT value, created, revision FROM log WHERE key = ? AND revision <= ? ORDER BY revision DESC LIMIT 1"
+_RANGE: Final = (
+    "SELECT v.key, l.value, v.created, v.revision, v.expires FROM live v CROSS JOIN log l ON l.revision = v.revision"
+    " WHERE v.key >= ? AND v.key < ? ORDER BY v.key LIMIT ?"
+)
+# With max() the other columns come from the row that has it. The index answers this alone, in order.
+_VERSIONS: Final = (
+    "SELECT key, max(revision) AS revision, created FROM log INDEXED BY log_by_key"
+    " WHERE key >= ? AND key < ? AND revision <= ? GROUP BY key HAVING created > 0"
+)
+_RANGE_PAST: Final = (
+    f"SELECT g.key, l.value, g.created, g.revision FROM ({_VERSIONS} ORDER BY key LIMIT ?) g"  # noqa: S608 - constants
+    " CROSS JOIN log l ON l.revision = g.revision ORDER BY g.key"
+)
+# The plus keeps SQLite from walking the range through the index: revisions order the file itself.
+_SINCE: Final = (
+    "SELECT l.revision, l.key, l.created, l.value, p.value, p.created, p.revision FROM log l"
+    " LEFT JOIN log p ON p.revision = l.previous"
+    " WHERE l.revision > ? AND +l.key >= ? AND +l.key < ? ORDER BY l.revision LIMIT ?"
+)
+
+
+class Expired(Exception):  # noqa: N818 - no error: the caller deletes what is due and reads again
+    """What was read holds a record whose time has come."""
+
+
+class Since(msgspec.Struct, frozen=True):
+    """Changes after a revision.
+
+    Attributes:
+        events: in order.
+        position: every change in the range up to this revision is among them.
+        more: whether changes beyond `position` are known to be left.
+    """
+
+    events: list[EngineEvent]
+    position: int
+    more: bool
+
+
+def read(connection: sqlite3.Connection, key: str, now: int) -> Read:
+    """Return the newest record of a key.
+
+    Raises:
+        Expired: its time has come.
+    """
+    newest, created, revision, expires, value = connection.execute(_NEWEST, (key,)).fetchone()
+    if revision is None:
+        return Read(None, newest)
+    if expires is not None and expires <= now:
+        raise Expired
+    return Read(Record(key, value, created, revision), newest)
+
+
+def read_past(connection: sqlite3.Connection, key: str, at: int) -> Read:
+    """Return the record of a key as of an earlier revision.
+
+    Raises:
+        Compacted: the revision is below the floor.
+        FutureRevision: it is beyond the newest.
+    """
+    with schema.snapshot(connection):
+        _check(connection, at)
+        row = connection.execute(_PAST, (key, at)).fetchone()
+    return Read(None if row is None or not row[1] else Record(key, *row), at)
+
+
+def scan(connection: sqlite3.Connection, bounds: tuple[str, str], limit: int, now: int, *, count: bool) -> Page:
+    """Return the newest records of a range.
+
+    Raises:
+        Expired: the time of one has come.
+    """
+    with schema.snapshot(connection):
+        (revision,) = connection.execute("SELECT revision FROM state").fetchone()
+        return _scan(connection, bounds, limit, revision, now, count=count)
+
+
+def scan_past(connection: sqlite3.Connection, bounds: tuple[str, str], limit: int, at: int, *, count: bool) -> Page:
+    """Return the records of a range as of an earlier revision.
+
+    Raises:
+        Compacted: the revision is below the floor.
+        FutureRevision: it is beyond the newest.
+    """
+    with schema.snapshot(connection):
+        if _check(connection, at) == at:  # the newest state is found without looking at the history
+            return _scan(connection, bounds, limit, at, 0, count=count)
+        rows = connection.execute(_RANGE_PAST, (*bounds, at, limit + 1 if limit else -1)).fetchall()
+        total = 0
+        if count:
+            (total,) = connection.execute(f"SELECT count(*) FROM ({_VERSIONS})", (*bounds, at)).fetchone()  # noqa: S608 - constants
+    return _page([Record(*row) for row in rows], at, limit, total)
+
+
+def _scan(
+    connection: sqlite3.Connection, bounds: tuple[str, str], limit: int, revision: int, now: int, *, count: bool
+) -> Page:
+    rows = connection.execute(_RANGE, (*bounds, limit + 1 if limit else -1)).fetchall()
+    records = []
+    for key, value, created, mod, expires in rows:
+        if expires is not None and expires <= now:
+            raise Expired
+        records.append(Record(key, value, created, mod))
+    total = 0
+    if count:
+        total, first = connection.execute(
+            "SELECT count(*), min(expires) FROM live WHERE key >= ? AND key < ?", bounds
+        ).fetchone()
+        if first is not None and first <= now:
+            raise Expired
+    return _page(records, revision, limit, total)
+
+
+def _page(records: list[Record], revision: int, limit: int, total: int) -> Page:
+    more = 0 < limit < len(records)
+    if more:
+        records.pop()
+    return Page(records, revision, more, total)
+
+
+def since(connection: sqlite3.Connection, bounds: tuple[str, str], after: int, limit: int) -> Since:
+    """Return the changes of a range after a revision, at most `limit`.
+
+    Raises:
+        Compacted: some of them may be gone.
+    """
+    with schema.snapshot(connection):
+        newest, floor = position(connection)
+        if after + 1 < floor:
+            raise Compacted(after, floor)
+        rows = connection.execute(_SINCE, (after, *bounds, limit)).fetchall()
+    events = [_event(*row) for row in rows]
+    more = len(rows) == limit
+    return Since(events, rows[-1][0] if more else max(newest, after), more)
+
+
+def position(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the newest revision and the compaction revision."""
+    newest, floor = connection.execute("SELECT revision, compacted FROM state").fetchone()
+    return newest, floor
+
+
+def _check(connection: sqlite3.Connection, at: int) -> int:
+    newest, floor = position(connection)
+    if at < floor:
+        raise Compacted(at, floor)
+    if at > newest:
+        raise FutureRevision(at, newest)
+    return newest
+
+
+def _event(
+    revision: int,
+    key: str,
+    created: int,
+    value: bytes | None,
+    old: bytes | None,
+    old_created: int | None,
+    old_revision: int | None,
+) -> EngineEvent:
+    previous = None
+    if old is not None and old_created is not None and old_revision is not None:
+        previous = Record(key, old, old_created, old_revision)
+    return EngineEvent(key, revision, value if created else None, previous, created == revision)
+
+
+class Readers:
+    """The connections that read: one for what is quick, on the event loop itself, and one per thread for the rest.
+
+    A thread costs more than the read of a key does; a long scan would keep the loop from everything else.
+
+    Args:
+        settings: of the open database.
+        threads: how many long reads run at once.
+    """
+
+    def __init__(self, settings: Settings, threads: int = 2) -> None:
+        self._settings = settings
+        # Waiting is for threads: on the loop a lock (there is one only while a crash is repaired) means "ask a thread".
+        self._quick = schema.connect(settings.path, busy_timeout=0.0)
+        self._open = [self._quick]
+        self._local = threading.local()
+        self._pool = ThreadPoolExecutor(threads, "kplane-sqlite-reader")
+        self._closed = False
+
+    async def quickly(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what a short read returns."""
+        self._check_open()
+        try:
+            return work(self._quick)
+        except sqlite3.Error as error:
+            if not schema.is_busy(error):
+                raise schema.translated(self._settings.path, error) from error
+        return await self.apart(work)
+
+    async def apart(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what a read that may take its time returns, while the event loop goes on."""
+        self._check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._in_thread, work)
+
+    def _in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            connection = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = schema.connect(self._settings.path, busy_timeout=self._settings.busy_timeout)
+                self._local.connection = connection
+                self._open.append(connection)
+            return work(connection)
+        except sqlite3.Error as error:
+            raise schema.translated(self._settings.path, error) from error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed(self._settings)
+
+    async def aclose(self, last: Callable[[], None]) -> None:
+        """Interrupt what runs, do one last blocking thing, and close all connections."""
+        self._closed = True
+        for connection in self._open:
+            connection.interrupt()
+        await asyncio.get_running_loop().run_in_executor(self._pool, last)
+        self._pool.shutdown()
+        for connection in self._open:
+            connection.close()
+
+
+def closed(settings: Settings) -> EngineUnreachable:
+    """Return the error of whoever comes too late."""
+    return EngineUnreachable(f"{settings.path}: this connection to the database is closed")

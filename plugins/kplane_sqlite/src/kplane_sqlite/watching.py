@@ -1,0 +1,247 @@
+"""Watches: a cursor over the log in the file, which follows in memory once it has caught up.
+
+The hub hears of this process's commits at once and looks every few milliseconds for those of others. A watch that is
+behind (because it starts in the past, or its reader is slow) reads the file page by page, so a stalled watch holds no
+memory and delays nobody; only compaction can overtake it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from kplane_core.engine.interface import Compacted, EngineEvent, EngineUnreachable
+from kplane_core.errors import KplaneError
+from kplane_sqlite import reading
+from kplane_sqlite.reading import Readers
+
+_POLL: Final = 0.02  # seconds between looks at what other processes committed
+_PAGE: Final = 1000
+_PENDING: Final = 10_000  # events that are kept for a reader before it is sent back to the file
+
+
+class SqliteWatch:
+    """A watch on one key range; made by `Hub.open`."""
+
+    __slots__ = (
+        "_behind",
+        "_closed",
+        "_error",
+        "_hub",
+        "_marked",
+        "_pending",
+        "_position",
+        "_waiter",
+        "bounds",
+        "progress",
+    )
+
+    def __init__(self, hub: "Hub", bounds: tuple[str, str], after: int, *, progress: bool, behind: bool) -> None:
+        self.bounds = bounds
+        self.progress = progress
+        self._hub = hub
+        self._position = after
+        self._behind = behind
+        self._marked = False
+        self._pending: list[EngineEvent] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+        self._error: KplaneError | None = None
+
+    async def batch(self) -> Sequence[EngineEvent]:
+        """Wait for events and return all that are ready; empty once closed.
+
+        Raises:
+            Compacted: the position reached is older than the kept history.
+            EngineUnreachable: the file cannot be read any more.
+        """
+        while not self._closed:
+            if self._error is not None:
+                raise self._error
+            if self._behind and (events := await self._catch_up()):
+                return events
+            if self._pending and not self._behind:
+                events, self._pending = self._pending, []
+                self._position = max(self._position, events[-1].revision)
+                return events
+            if not self._behind:
+                await self._wait()
+        return ()
+
+    def close(self) -> None:
+        """End the watch; idempotent. A waiting `batch` returns empty."""
+        self._closed = True
+        self._pending = []
+        self._hub.remove(self)
+        self._wake()
+
+    async def aclose(self) -> None:
+        """Do what `close` does: there is nothing to wait for."""
+        self.close()
+
+    def offer(self, events: Sequence[EngineEvent]) -> None:
+        """Take new events of all keys, in order."""
+        start, end = self.bounds
+        position = self._position
+        mine = [event for event in events if start <= event.key < end and event.revision > position]
+        if not mine:
+            return
+        self._pending += mine
+        if len(self._pending) > _PENDING:
+            self._behind = True
+            self._pending = []
+        self._wake()
+
+    def mark(self, revision: int) -> None:
+        """Tell the reader that it has everything up to `revision`, once it has."""
+        if revision < self._position:  # a watch from the future would see its revision go backwards
+            return
+        if self._behind:
+            self._marked = True
+            return
+        if self._pending and self._pending[-1].is_progress:
+            self._pending.pop()
+        self._pending.append(EngineEvent("", revision))
+        self._wake()
+
+    def fail(self, error: KplaneError) -> None:
+        """Let the next batch raise."""
+        self._error = error
+        self._wake()
+
+    async def _catch_up(self) -> list[EngineEvent]:
+        """Return the next page from the file; after the last one, what came in the meantime is pending."""
+        self._pending = []
+        self._behind = False  # `offer` may set it again while the page is read
+        try:
+            page = await self._hub.since(self.bounds, self._position, _PAGE)
+        except BaseException:
+            self._behind = True
+            raise
+        self._position = page.position
+        if page.more or self._behind:
+            self._pending, self._behind = [], True
+            return page.events
+        self._pending = [event for event in self._pending if event.revision > page.position or event.is_progress]
+        if self._marked:
+            self._marked = False
+            self._pending.insert(0, EngineEvent("", page.position))
+        return page.events
+
+    async def _wait(self) -> None:
+        if self._waiter is not None:
+            raise RuntimeError("another task already waits for this watch; a watch has one reader")
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Hub:
+    """All open watches of one connection, and where they get their events from.
+
+    Args:
+        readers: read the file.
+        progress_interval: seconds between progress marks that nobody asked for.
+    """
+
+    def __init__(self, readers: Readers, progress_interval: float) -> None:
+        self._readers = readers
+        self._interval = progress_interval
+        self._watches: set[SqliteWatch] = set()
+        self._seen = 0
+        self._task: asyncio.Task[None] | None = None
+        self._gap = asyncio.Event()
+
+    async def open(self, bounds: tuple[str, str], after: int, *, progress: bool) -> SqliteWatch:
+        """Open a watch.
+
+        Raises:
+            Compacted: changes after `after` may be gone.
+        """
+        newest, floor = await self._readers.quickly(reading.position)
+        if after + 1 < floor:
+            raise Compacted(after, floor)
+        if not self._watches:
+            self._seen = newest
+        watch = SqliteWatch(self, bounds, after, progress=progress, behind=after < self._seen)
+        self._watches.add(watch)
+        if self._task is None:
+            self._task = asyncio.create_task(self._follow(), name="kplane-sqlite-follower")
+        return watch
+
+    def remove(self, watch: SqliteWatch) -> None:
+        """Forget a watch; without any, nothing is followed."""
+        self._watches.discard(watch)
+        if not self._watches and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def since(self, bounds: tuple[str, str], after: int, limit: int) -> reading.Since:
+        """Return changes of a range from the file."""
+        return await self._readers.apart(lambda connection: reading.since(connection, bounds, after, limit))
+
+    def committed(self, events: Sequence[EngineEvent]) -> None:
+        """Take a commit of this process; where others committed before it, the file is read first."""
+        if not self._watches or events[-1].revision <= self._seen:
+            return
+        if events[0].revision == self._seen + 1:
+            self._publish(events, events[-1].revision)
+        else:
+            self._gap.set()
+
+    async def mark_progress(self) -> None:
+        """Deliver a progress mark at the newest revision to every watch that wants them."""
+        if any(watch.progress for watch in self._watches):
+            await self._fetch()
+            self._mark()
+
+    def close(self) -> None:
+        """End every watch."""
+        for watch in list(self._watches):
+            watch.close()
+
+    def _mark(self) -> None:
+        for watch in self._watches:
+            if watch.progress:
+                watch.mark(self._seen)
+
+    def _publish(self, events: Sequence[EngineEvent], revision: int) -> None:
+        self._seen = revision
+        for watch in self._watches:
+            watch.offer(events)
+
+    async def _follow(self) -> None:
+        loop = asyncio.get_running_loop()
+        marked = loop.time()
+        while True:
+            try:
+                async with asyncio.timeout(_POLL):
+                    await self._gap.wait()
+            except TimeoutError:
+                pass  # noqa: S110 - nothing happened in this process: look at the file
+            self._gap.clear()
+            try:
+                await self._fetch()
+            except (Compacted, EngineUnreachable) as error:
+                for watch in list(self._watches):
+                    watch.fail(error)
+                self._task = None
+                self._watches.clear()
+                return
+            if self._interval and loop.time() - marked >= self._interval:
+                marked = loop.time()
+                self._mark()
+
+    async def _fetch(self) -> None:
+        """Publish what was committed since, by whomever."""
+        while (await self._readers.quickly(reading.position))[0] > self._seen:
+            page = await self.since(("", "\U0010ffff"), self._seen, _PAGE)
+            # What this process committed in the meantime may be published already.
+            events = [event for event in page.events if event.revision > self._seen]
+            if page.position > self._seen:
+                self._publish(events, page.position)
