@@ -103,6 +103,11 @@ class Listing:
     def _take(self, page: Page) -> tuple[str, bool]:
         """Evaluate a page's records; returns the last evaluated key and whether some were left over."""
         matches, limit, items = self._matches, self._limit, self._items
+        if matches is None and not limit and not self._record_seen:
+            known = self._reader.known(page.records)
+            if known is not None:
+                items.extend(known)
+                return "", False
         last_key = ""
         for record in page.records:
             if limit and len(items) >= limit:

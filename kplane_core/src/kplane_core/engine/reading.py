@@ -1,5 +1,7 @@
 """Stored records to objects: transform, check, canonicalize; and what an unreadable one is called."""
 
+from collections.abc import Sequence
+
 from kplane_core.engine.interface import Record
 from kplane_core.errors import CorruptObj, DecodeError, InternalError, KplaneError
 from kplane_core.storage.codec import canonical
@@ -50,6 +52,13 @@ class RecordReader:
             return StoredObject(record.key[self._strip :], record.mod_revision, record.value)
         plaintext, _ = self.plaintext(record)
         return self.from_plaintext(record, plaintext)
+
+    def known(self, records: Sequence[Record]) -> list[StoredObject] | None:
+        """Return the objects in records that were all encoded or checked here; None if one of them needs a look."""
+        checked, strip = self._checked.get, self._strip
+        if not self._plain or [0 for record in records if checked(record.key) != record.mod_revision]:
+            return None
+        return [StoredObject(record.key[strip:], record.mod_revision, record.value) for record in records]
 
     def from_plaintext(self, record: Record, plaintext: bytes) -> StoredObject:
         """Return the object in a record whose plaintext is already known.

@@ -17,7 +17,6 @@ _DECODER = msgspec.json.Decoder(dict[str, Any])
 _HEAD = (("apiVersion", b'"apiVersion":'), ("kind", b'"kind":'))
 _NOT_STORED = ("resourceVersion", "selfLink")
 _METADATA = b'"metadata":{'
-_EMPTY_METADATA = b'"metadata":{}'
 _KUBERNETES_PROTOBUF = b"k8s\0"
 _WRITE_JSON = (
     "stored data is in Kubernetes' protobuf encoding, which is not read here: let the API server that writes it store "
@@ -116,8 +115,7 @@ def splice_resource_version(raw: bytes, revision: int) -> bytes:
     if not revision or not raw:
         return raw
     # In canonical form no quote can stand unescaped before the object's own metadata, so the first match is it.
-    if _EMPTY_METADATA in raw:
-        at = raw.find(_METADATA) + len(_METADATA)
-        comma = b"" if raw[at : at + 1] == b"}" else b","
-        return b'%s"resourceVersion":"%d"%s%s' % (raw[:at], revision, comma, raw[at:])
+    at = raw.find(_METADATA) + len(_METADATA)
+    if raw.startswith(b"}", at):
+        return b'%s"resourceVersion":"%d"%s' % (raw[:at], revision, raw[at:])
     return raw.replace(_METADATA, b'"metadata":{"resourceVersion":"%d",' % revision, 1)
