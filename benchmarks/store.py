@@ -191,5 +191,3 @@ def _keys(cluster: str) -> list[str]:
 
 def _rate(name: str, rate: Rate, *, floor: float | None = None, note: str = "") -> Result:
     return Result(name, rate.wall, "/s", by_cpu=rate.cpu, floor=floor, note=note)
-
-

@@ -21,7 +21,7 @@ def pod(name: str, node: str = "node-1") -> dict[str, Any]:
         "metadata": {
             "name": name,
             "labels": {"app": "web", "tier": "frontend", "pod-template-hash": "5d4f8c7b9"},
-            "annotations": {"example.com/config-hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"},
+            "annotations": {"example.com/config-hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"},
         },
         "spec": {
             "nodeName": node,
