@@ -178,9 +178,11 @@ async def d35_update_and_ttl(ctx: Context, row: tuple[int | None, bool]) -> None
     """An update that gives no time to live keeps what is left of it; 0 clears it, and a number sets it anew."""
     ttl, stays = row
     store = await ctx.store()
+    # Another record falls due before: an expiry must look at each record's own, present time.
+    await store.create(ctx.key("other-ns", "due-before"), pod("due-before", "other-ns"), ttl=1)
     await store.create(ctx.key("test-ns", "foo"), pod("foo"), ttl=3600 if ttl == 1 else 2)
     updated = await ctx.update(store, pod("foo", node="n"), ttl=ttl)
-    watch = await ctx.watch(store, after=updated.revision)
+    watch = await ctx.watch(store, ctx.key("test-ns"), after=updated.revision)
     await ctx.elapse(3.0)
     if stays:
         # An expiry is late at times; what comes first shows whether there was one.
