@@ -1,4 +1,4 @@
-"""Cases that the memory engine cannot be asked, on databases made from it that can: with restarts, with a size limit."""
+"""Cases that the memory engine cannot be asked, on databases made from it: with restarts, with a size limit."""
 
 import asyncio
 
