@@ -140,6 +140,10 @@ class CacheWatch:
 
     async def batch(self) -> Sequence[WatchEvent]:
         """Return all events that are ready, waiting for at least one; empty once the watch has ended."""
+        if self._ready:
+            # Left over from a reader that took events one by one.
+            left, self._ready = self._ready[::-1], []
+            return left
         while True:
             events = self._initial_events() or self._live_events()
             if events:
