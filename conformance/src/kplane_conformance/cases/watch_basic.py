@@ -5,10 +5,11 @@ import asyncio
 import attrs
 
 from kplane_conformance.case import Capability, Hook, case
-from kplane_conformance.context import Context, describe
+from kplane_conformance.context import EVENT_TIMEOUT, Context, describe
 from kplane_conformance.objects import pod
+from kplane_conformance.oracle import Oracle, churn, same_events
 from kplane_conformance.scripts import play, selection
-from kplane_core.storage.interface import EventType, Store, StoredObject, Watch
+from kplane_core.storage.interface import EventType, Store, StoredObject, Watch, WatchEvent
 
 
 @attrs.frozen
@@ -189,6 +190,22 @@ async def watch_initialization_signal(ctx: Context) -> None:
         watch = await ctx.watch(store, stored.key, after=stored.revision, recursive=False)
     updated = await ctx.update(store, pod("foo", node="a"))
     await ctx.expect_event(watch, EventType.MODIFIED, updated)
+
+
+@case("Watch.one-by-one-or-all")
+async def one_by_one_or_all(ctx: Context) -> None:
+    """Whoever takes events one by one and then all that are ready, in any order, gets each once."""
+    store, oracle = await ctx.store(), Oracle()
+    start = await ctx.current(store)
+    watch = await ctx.watch(store, after=start)
+    events: list[WatchEvent] = []
+    for number in range(5):
+        await churn(ctx, oracle, store, ctx.session.seed + number, writes=20)
+        async with asyncio.timeout(EVENT_TIMEOUT):
+            events += [await anext(watch), await anext(watch), *await watch.batch()]
+    while events[-1].object is not None and events[-1].object.revision < oracle.newest:
+        events += await watch.batch()
+    same_events(events, oracle.events(ctx.prefix, start))
 
 
 def _gone(stored: StoredObject, deleted: StoredObject) -> StoredObject:
