@@ -86,9 +86,7 @@ def _best(runs: Sequence[Load]) -> Load:
     return Load(max(run.wall for run in runs), max(by_cpu, default=None), runs[0].note)
 
 
-def _run(
-    server: Server, url: str, seconds: float, connections: int, create: tuple[str, dict[str, Any]] | None
-) -> Load:
+def _run(server: Server, url: str, seconds: float, connections: int, create: tuple[str, dict[str, Any]] | None) -> Load:
     used, began = server.cpu_seconds(), time.perf_counter()
     if shutil.which("wrk") is None:
         count, took, note = asyncio.run(_python(url, seconds, connections, create)), None, WITHOUT_WRK
@@ -99,9 +97,7 @@ def _run(
     return Load(count / took, count / used if used else None, note)
 
 
-def _wrk(
-    url: str, seconds: float, connections: int, create: tuple[str, dict[str, Any]] | None
-) -> tuple[int, float]:
+def _wrk(url: str, seconds: float, connections: int, create: tuple[str, dict[str, Any]] | None) -> tuple[int, float]:
     pair = cores()
     command = ["wrk", "-t1", f"-c{connections}", f"-d{max(round(seconds), 1)}"]
     with tempfile.TemporaryDirectory(prefix="kplane-bench-") as folder:
