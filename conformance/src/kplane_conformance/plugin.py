@@ -59,8 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
     names = config.getoption("--kplane-backend")
     if names:
         from kplane_conformance.collecting import choose_or_refuse  # noqa: PLC0415 - only when the suite is asked for
+        from kplane_conformance.unwritten import refuse_unwritten  # noqa: PLC0415 - as above
 
-        choose_or_refuse(names)
+        chosen = choose_or_refuse(names)
+        if not config.option.kplane_case:  # single cases are how an author goes from method to method
+            refuse_unwritten(chosen)
     config.pluginmanager.register(_Observer(config), "kplane-conformance-observer")
 
 

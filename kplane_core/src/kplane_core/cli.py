@@ -72,5 +72,6 @@ def _dispatch(argv: list[str], environ: Mapping[str, str]) -> int:
 def builtin_commands() -> "tuple[Command, ...]":
     """Return the commands that the core itself brings."""
     from kplane_core.cli_backends import command  # noqa: PLC0415
+    from kplane_core.scaffold.command import command as new_backend  # noqa: PLC0415
 
-    return (command,)
+    return (command, new_backend)

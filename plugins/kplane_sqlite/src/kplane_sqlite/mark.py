@@ -1,9 +1,9 @@
 """The high-water mark: a small file beside the database that tells a restored older copy from a restart.
 
 It holds the newest revision that was ever acknowledged. It is raised after each commit, before anybody hears of that
-commit, without fsync: the operating system keeps it when this process is killed. When the machine itself goes down the
-mark may be lost to an older one, which only means that a restore at that very moment goes unnoticed; the database, which
-is synced, is then the newer of the two. A mark that is *ahead* of the database can only mean that the database went back.
+commit, without fsync: the operating system keeps it when this process is killed. When the machine itself goes down an
+older mark may be left, which only means that a restore at that very moment goes unnoticed; the database, which is
+synced, is then the newer of the two. A mark *ahead* of the database can only mean that the database went back.
 """
 
 import fcntl

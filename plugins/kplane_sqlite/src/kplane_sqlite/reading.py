@@ -49,8 +49,8 @@ _SINCE: Final = (
 )
 
 
-class Expired(Exception):  # noqa: N818 - no error: the caller deletes what is due and reads again
-    """What was read holds a record whose time has come."""
+class Expired(Exception):
+    """What was read holds a record whose time has come: no error, the caller deletes what is due and reads again."""
 
 
 class Since(msgspec.Struct, frozen=True):

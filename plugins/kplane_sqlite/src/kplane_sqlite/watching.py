@@ -6,6 +6,7 @@ memory and delays nobody; only compaction can overtake it.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -219,11 +220,10 @@ class Hub:
         loop = asyncio.get_running_loop()
         marked = loop.time()
         while True:
-            try:
+            # When nothing tells of a commit here, look at the file for those of others.
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL):
                     await self._gap.wait()
-            except TimeoutError:
-                pass  # noqa: S110 - nothing happened in this process: look at the file
             self._gap.clear()
             try:
                 await self._fetch()

@@ -43,7 +43,7 @@ class Listener(Protocol):
     """Whoever wants to know of commits; called on the event loop."""
 
     def committed(self, events: Sequence[EngineEvent]) -> None:
-        """Take the changes of one commit, in order; before any of its writers is answered."""
+        """Take the changes of one commit, in order; in the turn of the loop in which its writers are answered."""
         ...
 
 
@@ -202,8 +202,6 @@ class Writer:
             return
 
     def _deliver(self, events: list[EngineEvent], answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
-        if events:
-            self._listener.committed(events)
         for future, answer in answers:
             if future.done():  # whoever asked was cancelled
                 continue
@@ -211,3 +209,5 @@ class Writer:
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
+        if events:
+            self._listener.committed(events)

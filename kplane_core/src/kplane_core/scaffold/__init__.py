@@ -1,0 +1,1 @@
+"""`kplane new-backend`: a distribution to start a storage backend from."""
