@@ -234,14 +234,26 @@ def test_a_watch_list_ends_its_start_with_a_bookmark_that_carries_no_cluster(ope
     assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-def test_a_version_before_the_history_is_410(open_server):
+def test_a_version_that_was_compacted_is_410(open_server):
     server = open_server
-    server.cluster("c1").config_map("a")
+    old = server.cluster("c1").config_map("a")["metadata"]["resourceVersion"]
+    server.cluster("c2").config_map("b")
+    server.call(server.connection.compact(server.call(server.connection.engine.revision())))
     _read(server)
-    with _watch(server, resourceVersion="1") as events:
+    with _watch(server, resourceVersion=old) as events:
         (event,) = events.rest()
     assert event["type"] == "ERROR"
     assert event["object"]["code"] == 410
+
+
+def test_a_watch_from_before_the_cache_is_resumed_over_all_clusters(open_server):
+    one, ten = open_server.cluster("c1"), open_server.cluster("c10")
+    old = one.config_map("a")["metadata"]["resourceVersion"]
+    ten.config_map("b")
+    _read(open_server)
+    with _watch(open_server, resourceVersion=old) as events:
+        one.config_map("c")
+        assert _whose(event["object"] for event in events.take(2)) == [("c10", "b"), ("c1", "c")]
 
 
 def test_watchers_of_one_cluster_and_of_all_do_not_share_what_they_see(open_server):

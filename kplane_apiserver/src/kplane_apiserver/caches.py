@@ -1,7 +1,11 @@
 """The watch cache in front of each store: made with the store, filled when somebody first lists or watches."""
 
 from collections.abc import Callable
+from weakref import WeakSet
 
+import attrs
+
+from kplane_apiserver.resuming import ResumedWatch
 from kplane_apiserver.settings import Settings
 from kplane_core.cacher import Cacher, CacherConfig
 from kplane_core.multicluster.decorator import DecoratorConfig, storage_with_cluster_identity
@@ -11,6 +15,9 @@ from kplane_core.storage.resource import Resource
 
 FIRST_WAIT = 3.0
 """Seconds that those who come first wait for a cache to be filled; after that they get 429, as all others do."""
+
+MAX_RESUMING = 64
+"""Watches of a resource that may read from the database at a time what its cache does not know; more get 410."""
 
 # As upstream's registries index them: a node's agent asks for the pods of its node again and again.
 _INDEXED: dict[str, tuple[str, ...]] = {"pods": ("spec.nodeName",)}
@@ -42,6 +49,7 @@ class CacheOnDemand:
         self._cached = cached = storage_with_cluster_identity(decorated)
         self.cacher: Cacher = cached.cacher
         self.started = False
+        self._resumed: WeakSet[ResumedWatch] = WeakSet()
         # Not wrapped: these are asked on every request and need no cache that runs.
         self.create = cached.create
         self.delete = cached.delete
@@ -76,6 +84,8 @@ class CacheOnDemand:
         """
         if not self.cacher.readiness.ready:
             await self._first_fill()
+        if options is not None and self._begins_too_early(key, options):
+            return await self._resume(key, options)
         return await self._cached.watch(key, options)
 
     async def stats(self) -> Stats:
@@ -86,9 +96,37 @@ class CacheOnDemand:
         """Stop the cache, end its watches and close the store; idempotent."""
         await self._cached.aclose()
 
+    def _begins_too_early(self, key: str, options: ListOptions) -> bool:
+        """Whether a watch begins at a version from before the cache's history."""
+        version = options.resource_version
+        if options.send_initial_events or not version.isascii() or not version.isdigit():
+            return False
+        return 0 < int(version) < self.cacher.lane_of(key).floor and self.cacher.readiness.ready
+
+    async def _resume(self, key: str, options: ListOptions) -> Watch:
+        resumed = self._resumed
+        resumed.difference_update([watch for watch in resumed if not watch.catching_up])
+        if len(resumed) >= MAX_RESUMING:
+            return await self._cached.watch(key, options)  # which says 410
+        past = await self.plain.watch(key, _with_progress(options))
+        try:
+            boundary = self.cacher.revision
+            present = await self._cached.watch(key, attrs.evolve(options, resource_version=str(boundary)))
+        except BaseException:
+            await past.__aexit__(None, None, None)
+            raise
+        watch = ResumedWatch(self.plain, past, present, boundary)
+        resumed.add(watch)
+        return watch
+
     async def _first_fill(self) -> None:
         """Start the cache if nobody did, and wait while it is filled for the first time."""
         self.started = True
         readiness = self.cacher.readiness
         if not readiness.generation and readiness.error is None:
             await self._cached.start(timeout=FIRST_WAIT)
+
+
+def _with_progress(options: ListOptions) -> ListOptions:
+    predicate = attrs.evolve(options.predicate, allow_watch_bookmarks=True)
+    return attrs.evolve(options, predicate=predicate, progress_notify=True)
