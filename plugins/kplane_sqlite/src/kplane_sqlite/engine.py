@@ -4,6 +4,7 @@ Writes go to one thread, which commits together what was asked for together. Sho
 SQLite's write-ahead-log mode they wait for nobody, and a thread would cost more than they do. Long ones have threads.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -118,6 +119,8 @@ class SqliteEngine:
 
     async def compact(self, revision: int) -> None:
         """Drop versions superseded at or before `revision`, in small steps between which others write."""
+        # Our watches take from memory what they have not read; from the file it may be gone after this.
+        await self._hub.catch_up()
         await self._open_writer().call(lambda connection: changes.raise_floor(connection, revision))
         await self.reclaim()
 
@@ -154,7 +157,8 @@ class SqliteEngine:
         self._closed = True
         self._hub.close()
         await self.integrity.aclose()
-        await self._readers.aclose(self._writer.stop)
+        self._readers.refuse()
+        await asyncio.to_thread(self._close)
 
     async def reclaim(self) -> None:
         """Drop what lies below the compaction revision, and give the room back to the file system."""
@@ -168,6 +172,11 @@ class SqliteEngine:
     async def expire_due(self) -> None:
         """Delete the records whose time has come."""
         await self._open_writer().expire()
+
+    def _close(self) -> None:
+        self._readers.close()
+        # Last: who closes last moves the write-ahead log into the database, which an interrupted connection does not.
+        self._writer.stop()
 
     def _now(self) -> int:
         return int(self._clock() * 1000)

@@ -243,12 +243,14 @@ class Readers:
         if self._closed:
             raise closed(self._settings)
 
-    async def aclose(self, last: Callable[[], None]) -> None:
-        """Interrupt what runs, do one last blocking thing, and close all connections."""
+    def refuse(self) -> None:
+        """Interrupt what runs, and let nothing else begin."""
         self._closed = True
         for connection in self._open:
             connection.interrupt()
-        await asyncio.get_running_loop().run_in_executor(self._pool, last)
+
+    def close(self) -> None:
+        """Wait for what was interrupted and close all connections; blocks."""
         self._pool.shutdown()
         for connection in self._open:
             connection.close()

@@ -198,8 +198,15 @@ class Hub:
     async def mark_progress(self) -> None:
         """Deliver a progress mark at the newest revision to every watch that wants them."""
         if any(watch.progress for watch in self._watches):
-            await self._fetch()
+            await self.catch_up()
             self._mark()
+
+    async def catch_up(self) -> None:
+        """Offer the open watches everything that is committed by now."""
+        if self._watches:
+            # When compaction was faster, the follower tells the watches.
+            with contextlib.suppress(Compacted):
+                await self._fetch()
 
     def close(self) -> None:
         """End every watch."""
