@@ -40,12 +40,12 @@ class SpannerHarness:
         self._address = os.environ.get("SPANNER_EMULATOR_HOST", "")
         if not self._address:
             self._emulator = Emulator()
-            self._address = await self._emulator.start()
+            self._address = self._emulator.start()
 
     async def stop(self) -> None:
         """Stop the emulator, if it is ours."""
         if self._emulator is not None:
-            await self._emulator.stop()
+            self._emulator.stop()
         self._emulator = None
 
     async def restart(self) -> None:

@@ -4,10 +4,11 @@ It is one program without dependencies, and keeps everything in memory. It comes
 components install cloud-spanner-emulator`, or the Debian package google-cloud-cli-spanner-emulator).
 """
 
-import asyncio
 import os
 import re
 import shutil
+import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -64,7 +65,7 @@ class Emulator:
     """One running emulator; all its data ends with it.
 
     Attributes:
-        address: host and port; empty while none runs.
+        address: host and port; empty while it never ran.
 
     Args:
         flags: further flags of the program.
@@ -73,81 +74,77 @@ class Emulator:
     def __init__(self, *flags: str) -> None:
         self.address = ""
         self._flags = flags
-        self._process: asyncio.subprocess.Process | None = None
-        self._drain: asyncio.Task[None] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._drain: threading.Thread | None = None
 
     @property
     def pid(self) -> int:
-        """The process's number; 0 when none is ours."""
+        """The process's number; 0 while none runs."""
         return self._process.pid if self._process else 0
 
-    async def start(self) -> str:
-        """Start it, on the address it had before if it ran before, and return the address.
+    def start(self) -> str:
+        """Start it, at the address that it had before if it ran before, and return the address.
+
+        This takes some ten milliseconds, in which the thread is blocked.
 
         Raises:
             NoEmulator: it is not installed.
             KplaneError: it did not start.
         """
-        program = find_program()
-        # A program file that moved would be found here as well; a shell is never involved.
-        self._process = await asyncio.create_subprocess_exec(
-            str(program),
-            "--host_port",
-            self.address or "127.0.0.1:0",
-            *self._flags,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
+        command = [str(find_program()), "--host_port", self.address or "127.0.0.1:0", *self._flags]
+        self._process = subprocess.Popen(  # noqa: S603 - a fixed command, no shell
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
+        timer = threading.Timer(_READY_WITHIN, self._process.kill)
+        timer.start()
         try:
-            async with asyncio.timeout(_READY_WITHIN):
-                self.address = await self._announced()
-        except TimeoutError as error:
-            await self.stop()
-            raise KplaneError(f"the Spanner emulator {program} did not start within {_READY_WITHIN:g} s") from error
-        self._drain = asyncio.create_task(self._read_on(), name="kplane-spanner-emulator")
+            self.address = self._announced()
+        finally:
+            timer.cancel()
+        # A pipe that nobody reads fills up and stops the program.
+        self._drain = threading.Thread(target=self._read_on, args=(self._process,), daemon=True)
+        self._drain.start()
         return self.address
 
-    async def _announced(self) -> str:
+    def _announced(self) -> str:
         assert self._process is not None
         assert self._process.stderr is not None
         said = b""
-        async for line in self._process.stderr:
+        for line in self._process.stderr:
             said += line
             if match := _ADDRESS.search(line):
                 return match[1].decode()
-        raise KplaneError(f"the Spanner emulator ended before it was ready: {said.decode(errors='replace').strip()}")
+        self.stop()
+        raise KplaneError(f"the Spanner emulator did not start: {said.decode(errors='replace').strip() or 'no reason'}")
 
-    async def _read_on(self) -> None:
-        # A pipe that nobody reads fills up and stops the program.
-        assert self._process is not None
-        assert self._process.stderr is not None
-        while await self._process.stderr.read(65536):
+    @staticmethod
+    def _read_on(process: "subprocess.Popen[bytes]") -> None:
+        assert process.stderr is not None
+        while process.stderr.read(65536):
             continue
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """End it; idempotent."""
-        await self._end(kill=False)
+        if self._process is not None:
+            self._process.terminate()
+            self._wait()
 
-    async def kill(self) -> None:
-        """End it as a crash does."""
-        await self._end(kill=True)
+    def kill(self) -> None:
+        """End it as a crash does; idempotent."""
+        if self._process is not None:
+            self._process.kill()
+            self._wait()
 
-    async def _end(self, *, kill: bool) -> None:
+    def _wait(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        if process.returncode is None:
-            if kill:
-                process.kill()
-            else:
-                process.terminate()
+        assert process is not None
+        assert process.stderr is not None
         try:
-            async with asyncio.timeout(_STOPPED_WITHIN):
-                await process.wait()
-        except TimeoutError:
+            process.wait(_STOPPED_WITHIN)
+        except subprocess.TimeoutExpired:
             process.kill()
-            await process.wait()
+            process.wait()
         if self._drain is not None:
-            await asyncio.wait([self._drain])
+            self._drain.join()
             self._drain = None
+        process.stderr.close()

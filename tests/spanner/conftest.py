@@ -1,0 +1,119 @@
+"""A Spanner emulator for the tests of a process, and engines on databases of their own."""
+
+import asyncio
+import itertools
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kplane_spanner.emulator import Emulator, NoEmulator, find_program
+from kplane_spanner.engine import SpannerEngine, open_engine
+from kplane_spanner.plugin import SpannerOptions
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def no_test_hangs() -> Iterator[None]:
+    """A watch that misses an event would wait for ever: let the test fail instead."""
+
+    def fail(_signal: int, _frame: object) -> None:
+        raise TimeoutError("the test takes longer than 90 seconds")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(90)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def require_emulator() -> None:
+    """Skip where no emulator is installed; fail where one is required."""
+    try:
+        find_program()
+    except NoEmulator as error:
+        (pytest.fail if os.environ.get("KPLANE_REQUIRE_SPANNER") else pytest.skip)(f"Spanner was not tested: {error}")
+
+
+@pytest.fixture(scope="session")
+def emulator() -> Iterator[Emulator]:
+    """The emulator that the tests of this process share."""
+    require_emulator()
+    running = Emulator()
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def make_emulator() -> Iterator[Any]:
+    """Start emulators of a test's own, with flags; they end with the test."""
+    require_emulator()
+    running = []
+
+    def make(*flags: str) -> Emulator:
+        running.append(Emulator(*flags))
+        running[-1].start()
+        return running[-1]
+
+    yield make
+    for one in running:
+        one.stop()
+
+
+def options_for(address: str, **changes: Any) -> SpannerOptions:
+    """Return options for a database on an emulator."""
+    settings: dict[str, Any] = {
+        "project": "kplane",
+        "instance": "test",
+        "database": f"test-{os.getpid()}-{next(_numbers)}",
+        "emulator_host": address,
+        "create_instance": True,
+        "sweep_interval": 0.2,
+        "progress_interval": 0.3,
+        "min_sessions": 1,
+    }
+    return SpannerOptions(**settings | changes)
+
+
+@pytest.fixture
+def options(emulator: Emulator) -> SpannerOptions:
+    """Options for a new database."""
+    return options_for(emulator.address)
+
+
+@asynccontextmanager
+async def engines(options: SpannerOptions, count: int = 1) -> AsyncIterator[Any]:
+    """Open so many engines on one database, as so many processes would: one engine, or a list of them."""
+    async with AsyncExitStack() as stack:
+        opened: list[SpannerEngine] = []
+        for _ in range(count):
+            opened.append(await open_engine(options))
+            stack.push_async_callback(opened[-1].aclose)
+        yield opened if count > 1 else opened[0]
+        await _no_task_is_left_after(stack)
+
+
+async def _no_task_is_left_after(stack: AsyncExitStack) -> None:
+    await stack.aclose()
+    mine = asyncio.current_task()
+    left = [task for task in asyncio.all_tasks() if task is not mine and "kplane" in task.get_name()]
+    assert not left, f"tasks outlived their engine: {left}"
+
+
+@pytest.fixture
+def open_engines() -> Any:
+    """`async with open_engines(options, 2) as (a, b)`: see `engines`."""
+    return engines
+
+
+@pytest.fixture
+def make_options() -> Any:
+    """See `options_for`."""
+    return options_for
+
+
