@@ -3,10 +3,12 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from kplane_apiserver.crosscluster import CLUSTER_ANNOTATION, with_cluster
+from kplane_apiserver.settings import Settings
 from kplane_apiserver.tokens import AdminTokens
 from kplane_core.storage.codec import decode_object, encode_object
 
@@ -19,9 +21,20 @@ PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
+ADMINS = AdminTokens([("other-token", "bob"), (TOKEN, "alice")])
+
+
 @pytest.fixture
 def open_server(serve):
-    return serve(cross_cluster_readers=AdminTokens([("other-token", "bob"), (TOKEN, "alice")]))
+    """A server of one's own, where a test knows all that there is in any cluster."""
+    return serve(cross_cluster_readers=ADMINS)
+
+
+@pytest.fixture(scope="module")
+def shared_server(live):
+    """One server for all tests that only want to know whether they are let in."""
+    with type(live)(Settings(cross_cluster_readers=ADMINS)) as server:
+        yield server
 
 
 def _read(server, path=CONFIG_MAPS, headers=None, **query):
@@ -70,9 +83,9 @@ def test_it_is_off_unless_the_server_was_told_otherwise(live):
         f"Bearer {TOKEN[:-1]}",
     ],
 )
-def test_without_a_token_that_is_known_the_answer_is_401(open_server, authorization):
+def test_without_a_token_that_is_known_the_answer_is_401(shared_server, authorization):
     headers = {"authorization": authorization} if authorization is not None else {}
-    answer = open_server.client.get(CONFIG_MAPS, headers=headers)
+    answer = shared_server.client.get(CONFIG_MAPS, headers=headers)
     assert answer.status_code == 401
     assert answer.json()["reason"] == "Unauthorized"
     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -80,9 +93,9 @@ def test_without_a_token_that_is_known_the_answer_is_401(open_server, authorizat
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_each_administrator_is_known_by_his_token(open_server, scheme):
+def test_each_administrator_is_known_by_his_token(shared_server, scheme):
     for token in (TOKEN, "other-token"):
-        answer = open_server.client.get(CONFIG_MAPS, headers={"authorization": f"{scheme} {token}"})
+        answer = shared_server.client.get(CONFIG_MAPS, headers={"authorization": f"{scheme} {token}"})
         assert answer.status_code == 200
 
 
@@ -100,8 +113,10 @@ def test_each_administrator_is_known_by_his_token(open_server, scheme):
         ("GET", "/metrics", 404),
     ],
 )
-def test_only_lists_and_watches_are_answered(open_server, method, path, code):
-    answer = open_server.client.request(method, EVERYWHERE + path, headers=ADMIN, json={} if method != "GET" else None)
+def test_only_lists_and_watches_are_answered(shared_server, method, path, code):
+    answer = shared_server.client.request(
+        method, EVERYWHERE + path, headers=ADMIN, json={} if method != "GET" else None
+    )
     assert answer.status_code == code
     status = answer.json()
     assert status["kind"] == "Status"
@@ -111,9 +126,9 @@ def test_only_lists_and_watches_are_answered(open_server, method, path, code):
         assert answer.headers["allow"] == "GET, HEAD"
 
 
-def test_nothing_is_written_for_a_cluster_of_that_name(open_server):
-    _read(open_server)
-    assert open_server.keys("/clusters/*/") == []
+def test_nothing_is_written_for_a_cluster_of_that_name(shared_server):
+    _read(shared_server)
+    assert shared_server.keys("/clusters/*/") == []
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------
@@ -302,7 +317,7 @@ def _rows(cluster, path):
 _TEXTS = st.text(max_size=8)
 
 
-@settings(deadline=None)
+@hypothesis_settings(deadline=None)
 @given(
     st.one_of(st.none(), st.dictionaries(st.one_of(_TEXTS, st.just(CLUSTER_ANNOTATION)), _TEXTS, max_size=3)),
     st.dictionaries(_TEXTS, _TEXTS, max_size=2),
