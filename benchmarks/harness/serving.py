@@ -80,9 +80,16 @@ def free_port() -> int:
 def start(folder: Path, port: int, *flags: str, core: int | None = None) -> "subprocess.Popen[bytes]":
     """Start `kplane serve` and return at once."""
     command = [str(Path(sys.executable).parent / "kplane"), "serve", "--port", str(port), *flags]
+    # Some machines that build software forbid it; a user's second start finds the modules compiled.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with (folder / "stderr").open("wb") as complaints:
         return subprocess.Popen(
-            pinned(core, command), cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints
+            pinned(core, command),
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
         )
 
 
