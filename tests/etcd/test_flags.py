@@ -93,7 +93,7 @@ def test_servers_are_read_as_urls(parse, given, expected) -> None:
         (("--etcd-servers=http://a:0",), "cannot be read"),
         (("--etcd-servers=http://a:99999",), "cannot be read"),
         (("--etcd-servers=http://",), "cannot be read"),
-        (("--etcd-servers=",), "empty item"),
+        (("--etcd-servers=",), "is empty"),
         (("--etcd-servers=http://a:1,",), "empty item"),
         (("--etcd-servers=http://a:1,https://b:2",), "mixes https"),
         (("--etcd-servers=unix://",), "no socket"),
@@ -108,8 +108,8 @@ def test_servers_are_read_as_urls(parse, given, expected) -> None:
         (("--etcd-username=root",), "--etcd-password-file go together"),
         ((f"--etcd-password-file={__file__}",), "--etcd-password-file go together"),
         ((f"--etcd-certfile={__file__}", "--etcd-servers=https://a"), "--etcd-keyfile go together"),
-        ((f"--etcd-cafile={__file__}",), "is not encrypted"),
-        (("--etcd-server-name=x",), "is not encrypted"),
+        ((f"--etcd-cafile={__file__}",), "needs https://"),
+        (("--etcd-server-name=x",), "needs https://"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(parse, given, message) -> None:

@@ -19,6 +19,7 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.enable_retries", 0),  # a write must not be sent twice; `transport` decides what is
     ("grpc.keepalive_time_ms", 10_000),  # etcd allows a ping each 5 s
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # without it a ping may go unanswered for a minute
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),

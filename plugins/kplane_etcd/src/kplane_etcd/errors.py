@@ -36,12 +36,12 @@ class RequestTooLarge(ValueTooLarge):
 
 
 class DatabaseFull(KplaneError):
-    """etcd's space quota is used up: it refuses writes, but still takes deletions and compactions."""
+    """etcd's space quota is used up: it refuses writes, below 3.6 deletions too, but still takes compactions."""
 
     def __init__(self) -> None:
         super().__init__(
-            "etcd's space quota is used up (alarm NOSPACE): it takes no more writes until objects are deleted, the "
-            "history is compacted, the members are defragmented and the alarm is disarmed (etcdctl alarm disarm)"
+            "etcd's space quota is used up (alarm NOSPACE): it takes no more writes until the members are defragmented "
+            "(etcdctl defrag), which gives back what compaction freed, and the alarm is disarmed (etcdctl alarm disarm)"
         )
 
     def status(self) -> Status:

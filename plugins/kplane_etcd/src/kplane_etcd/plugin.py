@@ -24,7 +24,7 @@ def _server(text: str) -> str:
     # Imported here: --help needs no URLs.
     from urllib.parse import urlsplit  # noqa: PLC0415
 
-    url = text.strip().rstrip("/")
+    url = text.strip()
     url = url if "://" in url else f"http://{url}"
     try:
         parts = urlsplit(url)
@@ -41,9 +41,9 @@ def _server(text: str) -> str:
         return url
     if not host or port == 0 or any(letter.isspace() for letter in url):
         raise ValueError(f"the host or port of {text!r} cannot be read")
-    if parts.path or parts.query or parts.fragment:
+    if parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(f"{text!r} has more than a host and a port")
-    return url
+    return url.rstrip("/")
 
 
 def _prefix(text: str) -> str:
@@ -127,13 +127,15 @@ class EtcdOptions:
             ValueError: names the flags.
         """
         if (self.certfile is None) != (self.keyfile is None):
-            raise ValueError("--etcd-certfile and --etcd-keyfile go together")
+            raise ValueError("the options --etcd-certfile and --etcd-keyfile go together")
         if bool(self.username) != (self.password_file is not None):
-            raise ValueError("--etcd-username and --etcd-password-file go together")
+            raise ValueError("the options --etcd-username and --etcd-password-file go together")
         encrypted = self.servers[0].startswith("https://")
         for flag, value in (("cafile", self.cafile), ("certfile", self.certfile), ("server-name", self.server_name)):
             if value and not encrypted:
-                raise ValueError(f"--etcd-{flag} is given, but {self.servers[0]} is not encrypted: write https://")
+                raise ValueError(
+                    f"of the options, --etcd-{flag} needs https:// in --etcd-servers, not {self.servers[0]}"
+                )
 
     def credentials(self) -> tuple[str, str]:
         """Return user name and password, read from its file anew.

@@ -292,6 +292,8 @@ class EtcdServer:
         """Let the process stand still while its connections stay open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        # Its threads stop a moment later; only then nothing is answered any more.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let the process go on."""
