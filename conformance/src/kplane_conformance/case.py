@@ -29,6 +29,7 @@ __all__ = [
     "Inventory",
     "Layer",
     "Leaf",
+    "View",
     "case",
     "load",
 ]
@@ -79,6 +80,31 @@ class Layer(StrEnum):
     """The API server."""
 
 
+class View(StrEnum):
+    """Through what a case looks at a backend: the columns of a certificate."""
+
+    STORE = "store"
+    """A plain store."""
+    CACHE = "cache"
+    """A store behind the watch cache."""
+    CACHE_NO_HISTORY = "cache-no-history"
+    """The same, with every exact read left to the store."""
+    CLUSTERS = "clusters"
+    """The directory of one cluster, through the cluster-aware store over all of them."""
+    SECOND_HANDLE = "second-handle"
+    """Written through one store and read through another one, as two API servers do."""
+
+    @property
+    def cached(self) -> bool:
+        """Whether a watch cache answers."""
+        return self in {View.CACHE, View.CACHE_NO_HISTORY, View.CLUSTERS}
+
+    @property
+    def layer(self) -> Layer:
+        """The layer that a case must be visible on to be run here."""
+        return Layer.CACHE if self.cached else Layer.STORE
+
+
 class Group(StrEnum):
     """Under which heading a case is counted."""
 
@@ -93,6 +119,8 @@ class Group(StrEnum):
 
 _GROUP_OF_MODULE: Final = (
     ("section_d", Group.SECTION_D),
+    ("cacher_section_d", Group.SECTION_D),
+    ("cacher_reports", Group.REPORTS),
     ("reports", Group.REPORTS),
     ("engine", Group.ENGINE),
     ("model", Group.MODEL),
@@ -151,20 +179,41 @@ class Case:
         for row_id, row in zip(self.row_ids, self.rows, strict=True):
             yield Leaf(f"{self.name}[{row_id}]", self, row)
 
+    def views(self) -> Iterator[View]:
+        """Yield through what else than a plain store the case is run: all that it can be seen on."""
+        if not self.elsewhere:
+            yield from (view for view in _VIEWS.get(self.group, ()) if view.layer in self.layers)
+
+
+_VIEWS: Final = {
+    Group.UPSTREAM: (View.CACHE, View.CACHE_NO_HISTORY, View.CLUSTERS, View.SECOND_HANDLE),
+    Group.CONTRACT: (View.CACHE, View.CACHE_NO_HISTORY, View.CLUSTERS, View.SECOND_HANDLE),
+    Group.SECTION_D: (View.CACHE, View.CLUSTERS),
+    Group.REPORTS: (View.CACHE, View.CLUSTERS),
+}
+"""Groups about the storage contract; engines and models are the same whatever stands in front of them."""
+
 
 @attrs.frozen
 class Leaf:
     """A case, or one row of it: the thing that passes or fails.
 
     Attributes:
-        id: `Name` or `Name[row-N]`.
+        name: `Name` or `Name[row-N]`.
         case: the case.
         row: the row's value; None for a case without rows.
+        view: through what it looks at the backend.
     """
 
-    id: str
+    name: str
     case: Case
     row: Any
+    view: View = View.STORE
+
+    @property
+    def id(self) -> str:
+        """The name, with the view behind an at sign where it is not a plain store."""
+        return self.name if self.view is View.STORE else f"{self.name}@{self.view.value}"
 
     def call(self, ctx: Any) -> Awaitable[None]:
         """Return the running case."""
@@ -207,6 +256,15 @@ class Inventory:
     def leaves(self) -> Sequence[Leaf]:
         """Return every leaf case."""
         return tuple(leaf for case in self._cases.values() for leaf in case.leaves())
+
+    def views(self) -> Sequence[Leaf]:
+        """Return every leaf case once more for each view other than a plain store that it is run through."""
+        return tuple(
+            attrs.evolve(leaf, view=view)
+            for case in self._cases.values()
+            for view in case.views()
+            for leaf in case.leaves()
+        )
 
     def digest(self) -> str:
         """Return a short hash over all leaf ids: two suites with one digest ask the same questions by name."""

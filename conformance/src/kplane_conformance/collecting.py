@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from kplane_conformance.backend import Subject, subject
-from kplane_conformance.case import Leaf, load
+from kplane_conformance.case import Leaf, View, load
 from kplane_conformance.harness import HarnessError, InstalledHarness, choose
 from kplane_conformance.plugin import RUNNER
 from kplane_conformance.session import Outcome, Result, Session
@@ -72,12 +72,12 @@ class BackendCollector(pytest.Collector):
             self.subject = subject(self.installed)
         except (HarnessError, KplaneError) as error:
             raise self.CollectError(str(error)) from None
-        leaves = [leaf for leaf in load().leaves() if self.subject.applies(leaf)]
+        leaves = [leaf for leaf in (*load().leaves(), *load().views()) if self.subject.applies(leaf)]
         wanted = set(self.config.getoption("--kplane-case"))
-        if unknown := wanted - {leaf.id for leaf in leaves} - {leaf.case.name for leaf in leaves}:
+        if unknown := wanted.difference(*map(_names, leaves)):
             raise self.CollectError(f"no case is called {min(unknown)!r} for backend {self.name}")
         for leaf in leaves:
-            if not wanted or leaf.id in wanted or leaf.case.name in wanted:
+            if not wanted or wanted & _names(leaf):
                 yield CaseItem.from_parent(self, name=leaf.id, leaf=leaf)
 
     def run(self, leaf: Leaf) -> Result:
@@ -120,6 +120,12 @@ class BackendCollector(pytest.Collector):
         if self._session is not None:
             session, self._session = self._session, None
             self._runner().run(session.stop())
+
+
+def _names(leaf: Leaf) -> frozenset[str]:
+    """Return what a leaf case may be asked for by: its case, its row, and either through one view only."""
+    own = {leaf.case.name, leaf.name} if leaf.view is View.STORE else {f"{leaf.case.name}@{leaf.view.value}"}
+    return frozenset({leaf.id, *own})
 
 
 class CaseFailed(Exception):

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kplane_conformance import transformers
-from kplane_conformance.case import Hook
+from kplane_conformance.case import Hook, View
 from kplane_conformance.counting import CountingEngine
 from kplane_conformance.jitter import JitterEngine
 from kplane_conformance.objects import difference, pod_attributes, show
 from kplane_conformance.transformers import SwitchableTransformer
+from kplane_conformance.views import Viewer
+from kplane_core.cacher import CachedStore
 from kplane_core.engine.factory import Connection, EngineConnection
 from kplane_core.engine.interface import Conflict, Engine
 from kplane_core.storage.codec import decode_object
@@ -51,6 +53,10 @@ class MissingHook(Exception):
         self.hook = hook
 
 
+class NotHere(Exception):
+    """The case says nothing about what it is looked at through."""
+
+
 class Context:
     """One case's own world: its keys are seen by no other case.
 
@@ -60,22 +66,34 @@ class Context:
         prefix: the resource prefix, `/pods/` wherever the suite can choose the path below which the store lives.
         root: the path prefix of this case's stores.
         transformer: sits below every store of the case; see `SwitchableTransformer`.
+        view: through what the case looks at the backend.
     """
 
-    def __init__(self, session: "Session", connection: Connection, root: str, prefix: str = "/pods/") -> None:
+    def __init__(
+        self,
+        session: "Session",
+        connection: Connection,
+        root: str,
+        prefix: str = "/pods/",
+        *,
+        view: View = View.STORE,
+    ) -> None:
         self.session = session
-        self.prefix = prefix
+        self.view = view
+        self._viewer = Viewer(view, prefix)
+        self.prefix = self._viewer.prefix
         self.root = root
         self.transformer = SwitchableTransformer()
         self.resource = Resource(
             group_resource="pods",
-            resource_prefix=prefix,
+            resource_prefix=self._viewer.resource_prefix,
             api_version="v1",
             kind="Pod",
             transformer=self.transformer,
             attributes=pod_attributes,
         )
         self._connection = connection
+        self._second: Connection | None = None
         self._counter: CountingEngine | None = None
         self._jittered = False
         self._stores: list[Store] = []
@@ -99,37 +117,55 @@ class Context:
             transformer: instead of the switchable one.
             attributes: instead of the pods' own.
         """
-        return self._open(self._connection, resource, transformer, attributes)
+        chosen = self._chosen(resource, transformer, attributes)
+        store = self._open(self._connection, chosen)
+        if self.view is View.SECOND_HANDLE:
+            return self._viewer.two_handles(store, self._open(await self._second_connection(), chosen))
+        if self.view.cached:
+            store = await self._viewer.cached(store, chosen)
+            self._stores.append(store)
+        return store
 
     async def second_store(self, resource: Resource | None = None) -> Store:
         """Open a store on the same keys through another connection, as a second API server would."""
-        connection = self.session.isolate(await self.session.second_connection(), self.root)
-        return self._open(connection, resource, None, None)
+        chosen = self._chosen(resource, None, None)
+        store = self._open(await self._second_connection(), chosen)
+        if self.view.cached:
+            store = await self._viewer.cached(store, chosen)
+            self._stores.append(store)
+        return store
 
-    def _open(
-        self,
-        connection: Connection,
-        resource: Resource | None,
-        transformer: Transformer | None,
-        attributes: AttributeFunc | None,
-    ) -> Store:
+    async def _second_connection(self) -> Connection:
+        if self._second is None:
+            self._second = self.session.isolate(await self.session.second_connection(), self.root)
+        return self._second
+
+    def _chosen(
+        self, resource: Resource | None, transformer: Transformer | None, attributes: AttributeFunc | None
+    ) -> Resource:
+        chosen = resource or self.resource
+        return Resource(
+            group_resource=chosen.group_resource,
+            resource_prefix=chosen.resource_prefix,
+            api_version=chosen.api_version,
+            kind=chosen.kind,
+            transformer=transformer or chosen.transformer,
+            attributes=attributes or chosen.attributes,
+            corrupt_object_reports=chosen.corrupt_object_reports,
+        )
+
+    def _open(self, connection: Connection, resource: Resource) -> Store:
         if self._jittered and isinstance(connection, EngineConnection):
             schedule = self.session.seed + len(self._stores)
             connection = self.session.wrap(JitterEngine(connection.engine, schedule), self.root)
-        chosen = resource or self.resource
-        store = connection.store(
-            Resource(
-                group_resource=chosen.group_resource,
-                resource_prefix=chosen.resource_prefix,
-                api_version=chosen.api_version,
-                kind=chosen.kind,
-                transformer=transformer or chosen.transformer,
-                attributes=attributes or chosen.attributes,
-                corrupt_object_reports=chosen.corrupt_object_reports,
-            )
-        )
+        store = connection.store(resource)
         self._stores.append(store)
         return store
+
+    def not_on_a_cache(self, reason: str) -> None:
+        """End a case here, with the reason, when a watch cache answers."""
+        if self.view.cached:
+            raise NotHere(reason)
 
     def key(self, namespace: str, name: str = "") -> str:
         """Return the key of a namespaced object, or of a namespace's directory when no name is given.
@@ -293,13 +329,14 @@ class Context:
 
     async def increase_rv(self) -> int:
         """Write once outside the case's resource and return that write's resourceVersion."""
-        store = await self.store(
+        store = self._open(
+            self._connection,
             Resource(
                 group_resource="others",
                 resource_prefix=self.prefix.replace("pods", "others"),
                 api_version="v1",
                 kind="Other",
-            )
+            ),
         )
         name = f"bump-{len(self._stores)}"
         other = {"apiVersion": "v1", "kind": "Other", "metadata": {"name": name}}
@@ -315,8 +352,12 @@ class Context:
             await connection.compact(revision)
         else:
             _missing(Hook.COMPACT)
-        if isinstance(connection, EngineConnection):
-            await connection.observe_compaction()
+        for known in (connection, self._second):
+            if isinstance(known, EngineConnection):
+                await known.observe_compaction()
+        for front in self._stores:
+            if isinstance(front, CachedStore):  # a cache keeps more than the database; a case is about what is gone
+                front.cacher.forget_history(revision)
         if store is not None:
             await self.eventually(lambda: store.compact_revision() >= revision, "the store learns of the compaction")
 
@@ -327,6 +368,8 @@ class Context:
 
     def counted(self) -> CountingEngine:
         """Count the engine reads of every store opened from here on; see also `transformer.reads`."""
+        if self.view is not View.STORE:
+            _missing(Hook.COUNT_CALLS, "what a store reads is counted without anything in front of it")
         if self._counter is None:
             self._counter = CountingEngine(self.engine)
             self._connection = self.session.wrap(self._counter, self.root)
@@ -437,7 +480,8 @@ class Context:
             await asyncio.wait(self._pending.values())
         for watch in self._watches:
             await watch.__aexit__(None, None, None)
-        for store in self._stores:
+        # Whatever stands in front was opened after what it stands in front of.
+        for store in reversed(self._stores):
             await store.aclose()
         for connection in self._connections:
             await connection.aclose()

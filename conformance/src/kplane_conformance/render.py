@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from kplane_conformance.case import Group
+from kplane_conformance.case import Group, View
 from kplane_conformance.report import SCHEMA, Certificate, Count, Entry, Verdict, from_dict
 from kplane_conformance.session import Outcome
 from kplane_core.errors import UsageError
@@ -24,6 +24,7 @@ _TOLD: Final = {
     Outcome.FAILED.value,
     Outcome.UNEXPECTED_PASS.value,
 }
+_BAD: Final = {Outcome.FAILED.value, Outcome.UNEXPECTED_PASS.value, Outcome.HARNESS_ERROR.value}
 _MANY: Final = 6
 
 
@@ -77,7 +78,7 @@ def cell(certificate: Certificate, group: str) -> Cell | None:
     if count is None:
         return None
     mine = [entry for entry in certificate.entries if entry.group == group]
-    failed = sum(entry.outcome in {Outcome.FAILED, Outcome.UNEXPECTED_PASS, Outcome.HARNESS_ERROR} for entry in mine)
+    failed = sum(entry.outcome in _BAD for entry in mine)
     return Cell(count, failed, tuple(_notes(mine)))
 
 
@@ -120,7 +121,27 @@ def markdown(certificates: Sequence[Certificate]) -> str:
         "",
     ]
     notes = [f"[^{number}]: {text}" for number, text in enumerate(footnotes, 1)]
-    return "\n".join([*about, *rows, "", *notes]).rstrip() + "\n"
+    return "\n".join([*about, *rows, "", *_layers(certificates), "", *notes]).rstrip() + "\n"
+
+
+def _layers(certificates: Sequence[Certificate]) -> Sequence[str]:
+    """Return the matrix of backends and of what stood between their stores and the cases."""
+    views = [view.value for view in View if any(view.value in one.layers for one in certificates)]
+    if not views:
+        return ()
+    rows = [_line(["backend, seen through", *views]), _line(["---"] * (len(views) + 1))]
+    for one in certificates:
+        fields = [layer_cell(one, view) for view in views]
+        rows.append(_line([f"**{one.backend}** ({one.distribution} {one.version})", *fields]))
+    return rows
+
+
+def layer_cell(certificate: Certificate, view: str) -> str:
+    """Return how many cases ran through a view, and how many of those failed; nothing when none was asked."""
+    count = certificate.views().get(view)
+    if count is None:
+        return ""
+    return Cell(count, sum(entry.outcome in _BAD for entry in certificate.layers[view]), ()).text
 
 
 def _described(certificates: Sequence[Certificate]) -> Sequence[str]:
@@ -224,6 +245,7 @@ def _row(certificate: Certificate, groups: Sequence[str], footnotes: list[str]) 
 
 def _backend(certificate: Certificate) -> str:
     parts = [f"<h2>{escape(certificate.backend)}</h2>", _capabilities(certificate)]
+    parts += [f"<p>seen through {view}: {escape(layer_cell(certificate, view))}</p>" for view in certificate.layers]
     for group in columns([certificate]):
         mine = [entry for entry in certificate.entries if entry.group == group]
         found = cell(certificate, group)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 from kplane_conformance.backend import Subject
-from kplane_conformance.case import Group, Inventory, Leaf
+from kplane_conformance.case import Group, Inventory, Leaf, View
 from kplane_conformance.session import Outcome
 from kplane_conformance.upstream import LEAF_CASES, UPSTREAM, UPSTREAM_VERSION
 
@@ -72,6 +72,7 @@ class Certificate:
         capabilities: what the backend declares: "supported", or the reason why not.
         waivers: what its authors wrote down.
         server: the version of the database, where the harness tells.
+        layers: what came of the cases through each other view, by their names without the view.
     """
 
     backend: str
@@ -86,18 +87,28 @@ class Certificate:
     capabilities: Mapping[str, str]
     waivers: Sequence[Mapping[str, str]]
     server: str = ""
+    layers: Mapping[str, Sequence[Entry]] = attrs.field(factory=dict)
 
     def functions(self) -> Count:
-        """Count the upstream functions: one is run when any of its leaf cases is."""
-        names = {entry.id.partition("[")[0] for entry in self.entries if _in_upstream(entry) and _ran(entry)}
+        """Count the upstream functions: one is run when any of its leaf cases is, through any view."""
+        ran = self._ran_anywhere()
+        names = {entry.id.partition("[")[0] for entry in self.entries if _in_upstream(entry) and entry.id in ran}
         asked = {entry.id.partition("[")[0] for entry in self.entries if _in_upstream(entry)}
         return Count(len(names), len(asked - names), len(UPSTREAM))
 
     def leaves(self) -> Count:
-        """Count the upstream leaf cases."""
+        """Count the upstream leaf cases; one is run when it is through any view."""
         mine = [entry for entry in self.entries if _in_upstream(entry)]
-        ran = sum(map(_ran, mine))
+        ran = sum(entry.id in self._ran_anywhere() for entry in mine)
         return Count(ran, len(mine) - ran, LEAF_CASES)
+
+    def views(self) -> Mapping[str, Count]:
+        """Count the cases of every group through each view other than a plain store."""
+        return {view: _counted(entries) for view, entries in self.layers.items()}
+
+    def _ran_anywhere(self) -> frozenset[str]:
+        everything = [self.entries, *self.layers.values()]
+        return frozenset(entry.id for entries in everything for entry in entries if _ran(entry))
 
     def groups(self) -> Mapping[str, Count]:
         """Count the cases of every other group."""
@@ -107,17 +118,17 @@ class Certificate:
             mine = [entry for entry in self.entries if entry.group == group.value]
             total = len(mine) + missing[group.value]
             if group is not Group.UPSTREAM and total:
-                ran = sum(map(_ran, mine))
+                ran = sum(entry.id in self._ran_anywhere() for entry in mine)
                 found[group.value] = Count(ran, len(mine) - ran, total)
         return found
 
     def _missing_groups(self) -> Sequence[str]:
         known = self.suite.get("groups", {})
-        return [known[name] for name in self.missing if name in known]
+        return [known[name] for name in self.missing if name in known and "@" not in name]
 
     def outcomes(self) -> Mapping[str, int]:
-        """Count the outcomes."""
-        return Counter(entry.outcome for entry in self.entries)
+        """Count the outcomes, through every view."""
+        return Counter(entry.outcome for entries in (self.entries, *self.layers.values()) for entry in entries)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as plain JSON data."""
@@ -128,6 +139,7 @@ class Certificate:
             "upstream functions": attrs.asdict(self.functions()),
             "upstream leaf cases": attrs.asdict(self.leaves()),
             **{group: attrs.asdict(count) for group, count in self.groups().items()},
+            **{f"through {view}": attrs.asdict(count) for view, count in self.views().items()},
         }
         return document
 
@@ -145,6 +157,8 @@ def from_dict(document: Mapping[str, Any]) -> Certificate:
         fields["missing"] = tuple(one["id"] for one in missing)
         fields["verdict"] = Verdict(fields["verdict"])
         fields["entries"] = tuple(Entry(**entry) for entry in fields["entries"])
+        layers = fields.get("layers", {})
+        fields["layers"] = {view: tuple(Entry(**entry) for entry in found) for view, found in layers.items()}
         fields["waivers"] = tuple(fields["waivers"])
         return Certificate(**fields)
     except (KeyError, TypeError, AttributeError) as error:
@@ -160,6 +174,11 @@ _NOT_RUN: Final = {Outcome.SKIPPED.value, Outcome.ELSEWHERE.value, Outcome.UNAVA
 
 def _ran(entry: Entry) -> bool:
     return entry.outcome not in _NOT_RUN
+
+
+def _counted(entries: Sequence[Entry]) -> Count:
+    ran = sum(map(_ran, entries))
+    return Count(ran, len(entries) - ran, len(entries))
 
 
 def verdict(entries: Sequence[Entry], missing: Sequence[str], hooks_missing: Sequence[str]) -> Verdict:
@@ -195,8 +214,11 @@ def certificate(
         server: the version of the database, if known.
     """
     asked = [leaf for leaf in inventory.leaves() if subject.applies(leaf)]
-    missing = tuple(leaf.id for leaf in asked if leaf.id not in entries)
+    viewed = [leaf for leaf in inventory.views() if subject.applies(leaf)]
+    missing = tuple(leaf.id for leaf in (*asked, *viewed) if leaf.id not in entries)
     told = tuple(entries[leaf.id] for leaf in asked if leaf.id in entries)
+    layers = {view.value: _through(view, viewed, entries) for view in View if view is not View.STORE}
+    all_told = [*told, *(entry for found in layers.values() for entry in found)]
     return Certificate(
         backend=subject.installed.name,
         distribution=subject.installed.distribution,
@@ -204,7 +226,7 @@ def certificate(
         suite=_suite(inventory, asked),
         environment=_environment(),
         seed=seed,
-        verdict=verdict(told, missing, _hooks_missing(asked, entries)),
+        verdict=verdict(all_told, missing, _hooks_missing(asked, entries)),
         entries=told,
         missing=missing,
         capabilities={
@@ -215,7 +237,14 @@ def certificate(
             for waiver in subject.waivers.values()
         ),
         server=server,
+        layers={view: found for view, found in layers.items() if found},
     )
+
+
+def _through(view: View, leaves: Sequence[Leaf], entries: Mapping[str, Entry]) -> Sequence[Entry]:
+    """Return what came of the cases through one view, under their names."""
+    mine = [leaf for leaf in leaves if leaf.view is view and leaf.id in entries]
+    return tuple(attrs.evolve(entries[leaf.id], id=leaf.name) for leaf in mine)
 
 
 def _suite(inventory: Inventory, asked: Sequence[Leaf]) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ def certify(config: pytest.Config, reports: Sequence[pytest.TestReport]) -> Sequ
         config: of the session.
         reports: pytest's reports of cases, also those that came from xdist's workers.
     """
-    groups = {leaf.id: leaf.case.group.value for leaf in load().leaves()}
+    groups = {leaf.id: leaf.case.group.value for leaf in (*load().leaves(), *load().views())}
     found: dict[str, dict[str, Entry]] = {}
     servers: dict[str, str] = {}
     for report in reports:

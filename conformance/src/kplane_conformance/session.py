@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import attrs
 
-from kplane_conformance.case import Layer, Leaf
-from kplane_conformance.context import Context, MissingHook
+from kplane_conformance.case import Leaf, View
+from kplane_conformance.context import Context, MissingHook, NotHere
 from kplane_conformance.harness import Harness, HarnessError
 from kplane_core.engine.factory import Connection, EngineConnection
 from kplane_core.engine.interface import Engine
@@ -65,7 +65,7 @@ def unfit(leaf: Leaf, capabilities: Mapping[Capability, Support]) -> Result | No
     """Return why a case cannot run on a plain store with these capabilities, or None when it can."""
     if leaf.case.elsewhere:
         return Result(Outcome.ELSEWHERE, f"shown by {leaf.case.elsewhere}")
-    if Layer.STORE not in leaf.case.layers:
+    if leaf.view.layer not in leaf.case.layers:
         layers = " and ".join(layer.value for layer in leaf.case.layers)
         return Result(Outcome.ELSEWHERE, f"to be seen on {layers}, not on a plain store")
     for capability in leaf.case.requires:
@@ -181,12 +181,12 @@ class Session:
         """Return stores below `root` on an engine. Nobody closes it: the engine belongs to a shared connection."""
         return EngineConnection(engine, path_prefix=root)
 
-    def context(self) -> Context:
-        """Return a world of its own for one case."""
+    def context(self, view: View = View.STORE) -> Context:
+        """Return a world of its own for one case, seen through a view."""
         unique = f"/kc-{self._token}-{next(self._numbers)}"
         if isinstance(self.connection, EngineConnection):
-            return Context(self, self.isolate(self.connection, unique), root=unique)
-        return Context(self, self.connection, root="", prefix=f"{unique}/pods/")
+            return Context(self, self.isolate(self.connection, unique), root=unique, view=view)
+        return Context(self, self.connection, root="", prefix=f"{unique}/pods/", view=view)
 
     # --- cases --------------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Session:
 
     async def _run(self, leaf: Leaf) -> None:
         before = frozenset(asyncio.all_tasks())
-        ctx = self.context()
+        ctx = self.context(leaf.view)
         # A task of its own, so that a case that cancels "the current task" cancels itself only.
         running = asyncio.ensure_future(leaf.call(ctx))
         try:
@@ -232,10 +232,13 @@ class Session:
             raise LeakedTasks(f"tasks outlived the case's stores and watches: {names}")
 
 
+_TELLING: Final = (MissingHook, NotHere, HarnessError, AssertionError)
+
+
 def _first(error: Exception) -> Exception:
     """Return the error itself, or of the errors of concurrent tasks the one that tells most."""
     while isinstance(error, ExceptionGroup):
-        telling = [one for one in error.exceptions if isinstance(one, MissingHook | HarnessError | AssertionError)]
+        telling = [one for one in error.exceptions if isinstance(one, _TELLING)]
         error = (telling or error.exceptions)[0]
     return error
 
@@ -244,6 +247,8 @@ def _result(error: Exception) -> Result:
     match error:
         case MissingHook():
             return Result(Outcome.SKIPPED, str(error))
+        case NotHere():
+            return Result(Outcome.ELSEWHERE, str(error))
         case HarnessError():
             return Result(Outcome.HARNESS_ERROR, str(error), error)
         case _:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
+import attrs
 import pytest
 
-from kplane_conformance.report import Certificate, Count, Verdict
+from kplane_conformance.report import Certificate, Count, Entry, Verdict
 from kplane_conformance.session import Outcome
 
 _GOOD: Final = {Verdict.CONFORMANT, Verdict.WITH_WAIVERS}
@@ -42,6 +43,7 @@ def describe(certificate: Certificate) -> Sequence[str]:
         _counted("upstream leaf cases", certificate.leaves()),
     ]
     lines += [_counted(group, count) for group, count in certificate.groups().items()]
+    lines += [_counted(f"again through {view}", count) for view, count in certificate.views().items()]
     lines.append("  outcomes: " + ", ".join(f"{count} {name}" for name, count in certificate.outcomes().items()))
     if unasked := certificate.suite["size"] - len(certificate.entries) - len(certificate.missing):
         lines.append(
@@ -54,6 +56,13 @@ def describe(certificate: Certificate) -> Sequence[str]:
     return lines
 
 
+def everything(certificate: Certificate) -> Sequence[Entry]:
+    """Return what came of every case through every view; the view stands behind an at sign."""
+    layers = certificate.layers.items()
+    through = [attrs.evolve(entry, id=f"{entry.id}@{view}") for view, entries in layers for entry in entries]
+    return [*certificate.entries, *through]
+
+
 def _origin(certificate: Certificate) -> str:
     return (
         f"{certificate.distribution} {certificate.version}, suite {certificate.suite['version']}, "
@@ -62,13 +71,13 @@ def _origin(certificate: Certificate) -> str:
 
 
 def _counted(what: str, count: Count) -> str:
-    return f"  {what:<26} run {count.run:>3} / skipped {count.skipped:>3} / total {count.total:>3}"
+    return f"  {what:<30} run {count.run:>3} / skipped {count.skipped:>3} / total {count.total:>3}"
 
 
 def _reasons(certificate: Certificate) -> Sequence[str]:
     told = [Outcome.SKIPPED, Outcome.ELSEWHERE, Outcome.WAIVED, Outcome.UNAVAILABLE]
     lines = []
-    mine = [entry for entry in certificate.entries if entry.outcome in told]
+    mine = [entry for entry in everything(certificate) if entry.outcome in told]
     mine.sort(key=lambda entry: (entry.outcome, entry.reason, entry.id))
     for (outcome, reason), entries in groupby(mine, key=lambda entry: (entry.outcome, entry.reason)):
         names = [entry.id for entry in entries]
@@ -79,7 +88,7 @@ def _reasons(certificate: Certificate) -> Sequence[str]:
 
 def _failures(certificate: Certificate) -> Sequence[str]:
     bad = [Outcome.FAILED, Outcome.UNEXPECTED_PASS, Outcome.HARNESS_ERROR]
-    failed = [entry for entry in certificate.entries if entry.outcome in bad]
+    failed = [entry for entry in everything(certificate) if entry.outcome in bad]
     lines = [f"  {entry.outcome}: {entry.id}" for entry in failed[:_SHOWN]]
     if len(failed) > _SHOWN:
         lines.append(f"  and {len(failed) - _SHOWN} more")

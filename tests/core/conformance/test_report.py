@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from kplane_conformance.backend import Subject, Waiver, read_waiver
-from kplane_conformance.case import Inventory, Leaf, case
+from kplane_conformance.case import Inventory, Leaf, View, case
 from kplane_conformance.harness import InstalledHarness
 from kplane_conformance.render import html, markdown, read
 from kplane_conformance.report import SCHEMA, Entry, Verdict, certificate, from_dict, verdict
@@ -125,15 +125,16 @@ def test_a_waiver_lacks_nothing(missing: str) -> None:
 
 
 def entries(**changes: str) -> dict[str, Entry]:
-    found = {one.id: Entry(one.id, one.case.group.value, "passed") for one in inventory().leaves()}
-    for name, outcome in changes.items():
-        found[name] = attrs.evolve(found[name], outcome=outcome, reason="of <this> | reason")
+    asked = (*inventory().leaves(), *inventory().views())
+    found = {one.id: Entry(one.id, one.case.group.value, "passed") for one in asked}
+    for name, one in found.items():
+        if outcome := changes.get(name.partition("@")[0]):
+            found[name] = attrs.evolve(one, outcome=outcome, reason="of <this> | reason")
     return found
 
 
 def test_a_case_for_an_unsupported_capability_is_not_asked_of_a_backend_that_supports_it() -> None:
-    told = entries()
-    del told["absent"]
+    told = {name: one for name, one in entries().items() if not name.startswith("absent")}
     assert certificate(subject(), inventory(), told, seed=1).verdict is Verdict.CONFORMANT
     assert certificate(subject(ttl=False), inventory(), told, seed=1).verdict is Verdict.INCOMPLETE
 
@@ -194,8 +195,27 @@ def test_the_page_shows_the_same_and_escapes_what_it_shows() -> None:
     assert "<this>" not in page
     assert '<td class="verdict with-waivers">with-waivers</td>' in page
     assert "http://" not in page, "the page needs no server"
-    for name in set(entries()) - {"absent"}:
+    for name in {name.partition("@")[0] for name in entries()} - {"absent"}:
         assert f">{name}<" in page
+
+
+def test_what_was_seen_through_another_view_counts_in_its_own_column_and_for_the_verdict() -> None:
+    told = entries()
+    told["CreateWithTTL@clusters"] = attrs.evolve(told["CreateWithTTL@clusters"], outcome="failed")
+    one = certificate(subject(), inventory(), told, seed=1)
+    assert one.verdict is Verdict.NOT_CONFORMANT
+    assert attrs.astuple(one.leaves()) == (1, 0, 267)
+    assert {view: attrs.astuple(count) for view, count in one.views().items()} == {
+        view.value: (4, 0, 4) for view in View if view is not View.STORE
+    }
+    text = "\n".join(describe(one))
+    assert "failed: CreateWithTTL@clusters" in text
+    assert "again through clusters" in text
+    assert "| **thing** (kplane-thing 1.0) | 4/4 | 4/4 | 4/4, 1 failed | 4/4 |" in markdown([one])
+    again = from_dict(json.loads(json.dumps(one.to_dict())))
+    assert again.layers == one.layers
+    del told["a@cache"]
+    assert certificate(subject(), inventory(), told, seed=1).verdict is Verdict.INCOMPLETE
 
 
 def test_the_summary_names_the_verdict_the_skips_and_one_failing_case() -> None:

@@ -214,6 +214,8 @@ _REQUIRED: Final = (Capability.EXACT_RV_LIST, Capability.CONTINUE_TOKEN, Capabil
 @case("List", upstream="RunTestList", rows=ROWS, requires=_REQUIRED, hooks=[Hook.COMPACT])
 async def list_(ctx: Context, row: ListRow) -> None:
     """A list shows what was stored at the resourceVersion it is asked for, page by page, or is refused by name."""
+    if row.rv == "0" and row.limit and not row.start:
+        ctx.not_on_a_cache("a cache ignores the limit of a list at resourceVersion 0, as upstream does")
     store = await ctx.store()
     history = await _make_history(ctx, store)
     token = continue_token(*history.token(row.start)) if row.start else ""

@@ -3,15 +3,15 @@
 from typing import Final
 
 from kplane_conformance.case import Layer
-from kplane_conformance.cases.section_d_elsewhere import CACHE_TESTS
 from kplane_conformance.listed import Listed, enter
 
+_CACHE_TESTS: Final = "the tests of the watch cache"
 _DATABASE_TESTS: Final = "the tests of each backend against its real database"
 _HTTP_TESTS: Final = "the tests of the API server over HTTP"
 
 enter(
     __name__,
-    CACHE_TESTS,
+    _CACHE_TESTS,
     Layer.CACHE,
     Listed("R10", "A quiet resource's cache reaches a newer resourceVersion by progress, or says that it cannot yet."),
     Listed("R26", "A cache notices that its database went back to an older state, and starts anew."),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from kplane_conformance.case import Capability, Hook, case
+from kplane_conformance.case import Capability, Hook, Layer, case
 from kplane_conformance.cases.list_paging import pages
 from kplane_conformance.cases.section_d_store import seed
 from kplane_conformance.cases.store_delete import UNSAFE
@@ -293,7 +293,7 @@ async def r35_nothing_left(ctx: Context) -> None:
         for item in (await ctx.list(store, f"{store.resource_prefix}clusters/c1/")).items:
             await store.delete(item.key)
     keys = [record.key for record in (await ctx.engine.scan(*ctx.span())).records]
-    left = [key for key in keys if "/clusters/c1/" in key]
+    left = [key for key in keys if "/clusters/c1/" in key.removeprefix(ctx.full_key(ctx.prefix))]
     assert not left, f"keys of the deleted cluster are left: {left}"
     assert len(keys) == 2 * 20 * len(stores), f"{len(keys)} keys of the neighbours are left"
 
@@ -311,7 +311,13 @@ _JUNK: Sequence[bytes] = (
 )
 
 
-@case("R50", rows=_JUNK, row_ids=[f"junk-{number}" for number in range(1, len(_JUNK) + 1)], hooks=[Hook.RAW_POKE])
+@case(
+    "R50",
+    rows=_JUNK,
+    row_ids=[f"junk-{number}" for number in range(1, len(_JUNK) + 1)],
+    hooks=[Hook.RAW_POKE],
+    layers=[Layer.STORE],
+)
 async def r50_junk(ctx: Context, junk: bytes) -> None:
     """One unreadable record is named by every list over it, breaks no other key, and can be deleted."""
     store = await ctx.store()

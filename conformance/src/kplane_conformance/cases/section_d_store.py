@@ -234,7 +234,7 @@ async def d21_segments(ctx: Context) -> None:
         await seed(ctx, store, "a", namespace=namespace)
     for key in (f"{ctx.prefix}clusters/c1", f"{ctx.prefix}clusters/c1/ns1"):
         await store.create(key, pod("same-as-prefix"))
-    podsets = await ctx.store(attrs.evolve(ctx.resource, resource_prefix=f"{ctx.prefix[:-1]}ets/"))
+    podsets = await ctx.store(attrs.evolve(ctx.resource, resource_prefix=f"{ctx.resource.resource_prefix[:-1]}ets/"))
     await podsets.create(f"{podsets.resource_prefix}clusters/c1/ns1/a", pod("a"))
     for path in ("clusters/c1/ns1", "clusters/c1/ns1/"):
         page = await ctx.list(store, ctx.prefix + path)

@@ -119,7 +119,7 @@ async def _accept(call: _Call, keys: Sequence[str]) -> int:
 
 def _bad_keys(ctx: Context, *, last: str) -> Sequence[tuple[str, str]]:
     """Return the keys that every method refuses, and the words of the refusal."""
-    base = ctx.prefix.rstrip("/")
+    base = ctx.resource.resource_prefix.rstrip("/")
     outside = (base[1:], base, f"{base}.apps", last)
     malformed = (("", "empty key"), ("/", "empty key"), (".", "invalid key"), ("..", "invalid key"))
     return (*malformed, *((key, "lacks resource prefix") for key in outside))
@@ -142,7 +142,7 @@ async def _check_writes(ctx: Context, store: Store) -> int:
 
 
 async def _check_reads(ctx: Context, store: Store) -> int:
-    prefix, base = ctx.prefix, ctx.prefix.rstrip("/")
+    prefix, base = ctx.prefix, ctx.resource.resource_prefix.rstrip("/")
 
     def get_list(key: str) -> Awaitable[object]:
         return store.get_list(key, ListOptions(recursive=key != base))
