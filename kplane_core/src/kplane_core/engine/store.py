@@ -175,7 +175,7 @@ class EngineStore:
             raise InternalError(f"the store of {self._resource.group_resource} cannot build bookmarks: it has no kind")
         start, end = watch_range(full_key, recursive=options.recursive)
         matches = options.predicate.matcher(self._resource.attributes)
-        builder = EventBuilder(self._resource, self._reader, matches, self._seen_event if self._sizes else None)
+        builder = EventBuilder(self._resource, self._reader, matches, self._seen_event)
         watch = EngineStoreWatch(
             self._engine,
             builder,
@@ -247,7 +247,9 @@ class EngineStore:
         self._sizes.seen(record.key, len(record.value), record.mod_revision)
 
     def _seen_event(self, event: EngineEvent) -> None:
-        assert self._sizes is not None
+        # Asked at each event: the watch that feeds a cache is older than the wish to know sizes.
+        if self._sizes is None:
+            return
         if event.value is None:
             self._sizes.deleted(event.key, event.revision)
         else:
