@@ -2,8 +2,10 @@
 
 import contextlib
 import inspect
+import io
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
@@ -22,10 +24,12 @@ from kplane_core.plugins.errors import (
     IncompatiblePlugin,
     InvalidPlugin,
     UnknownBackend,
+    UnmetRequirement,
     suggestion,
 )
 from kplane_core.plugins.flags import Flags
 from kplane_core.plugins.hookspecs import PROJECT, CorePlugin, KplaneSpecs, hook_names, is_marked
+from kplane_core.plugins.requirements import unmet
 
 if TYPE_CHECKING:
     from importlib_metadata import EntryPoint
@@ -66,6 +70,8 @@ class Loaded:
         status: how far it has come.
         plugin: the loaded object, when the status is ok.
         error: why it is not ok; the original exception is chained.
+        seconds: how long it took to load.
+        printed: whether it printed something to the standard output while it was loaded.
     """
 
     name: str
@@ -75,6 +81,8 @@ class Loaded:
     status: PluginStatus = PluginStatus.NOT_LOADED
     plugin: object | None = attrs.field(default=None, repr=False, eq=False)
     error: KplaneError | None = attrs.field(default=None, eq=False)
+    seconds: float = attrs.field(default=0.0, eq=False)
+    printed: bool = attrs.field(default=False, eq=False)
 
     @property
     def provider(self) -> str:
@@ -102,17 +110,18 @@ def discover(
     listed = variables.get(DISABLE_VARIABLE, "").split(",")
     blocked = {name.strip() for name in (*disabled, *listed)} - {""}
     if entry_points is None:
-        entry_points = (*installed(BACKENDS_GROUP), *installed(EXTENSIONS_GROUP))
+        entry_points = installed(BACKENDS_GROUP, EXTENSIONS_GROUP)
     strict = variables.get(STRICT_VARIABLE, "") not in {"", "0"}
     return Plugins(entry_points, blocked=blocked, strict=strict)
 
 
-def installed(group: str) -> Sequence["EntryPoint"]:
-    """Return the entry points of a group, sorted by name and distribution."""
+def installed(*groups: str) -> Sequence["EntryPoint"]:
+    """Return the entry points of some groups, one group after the other, each sorted by name and distribution."""
     # Imported here: it is the dearest import of all, and `kplane --version` needs no plugin.
     from importlib_metadata import entry_points  # noqa: PLC0415
 
-    return sorted(entry_points(group=group), key=_order)
+    everything = entry_points()  # which reads about all that is installed, however little is asked for
+    return [found for group in groups for found in sorted(everything.select(group=group), key=_order)]
 
 
 def _order(entry_point: "EntryPoint") -> tuple[str, ...]:
@@ -287,15 +296,19 @@ class Plugins:
 
     def _load(self, one: Loaded, entry_point: "EntryPoint") -> Loaded:
         plugin: object | None = None
+        printed, began = _Diverted(), time.perf_counter()
         try:
             # What a plugin prints must not end up between the lines of our own output.
-            with contextlib.redirect_stdout(sys.stderr):
+            with contextlib.redirect_stdout(printed):
+                _check_requirements(one, entry_point)
                 plugin = entry_point.load()
                 self._admit(one, plugin)
                 self._register_backends(one, plugin)
         except Exception as error:  # noqa: BLE001 - whatever a plugin raises must not stop the others
-            return self._broken(one, plugin, error)
-        return attrs.evolve(one, status=PluginStatus.OK, plugin=plugin)
+            loaded = self._broken(one, plugin, error)
+        else:
+            loaded = attrs.evolve(one, status=PluginStatus.OK, plugin=plugin)
+        return attrs.evolve(loaded, seconds=time.perf_counter() - began, printed=printed.used)
 
     def _admit(self, one: Loaded, plugin: object) -> None:
         if self._manager.is_registered(plugin):
@@ -347,6 +360,39 @@ class Plugins:
 
 
 _USABLE = {PluginStatus.OK, PluginStatus.NOT_LOADED}
+
+
+class _Diverted(io.TextIOBase):
+    """Takes what a plugin prints to the standard error stream, and remembers that there was something.
+
+    Attributes:
+        used: whether there was.
+    """
+
+    used = False
+
+    def write(self, text: str) -> int:
+        self.used = self.used or bool(text)
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def _check_requirements(one: Loaded, entry_point: "EntryPoint") -> None:
+    """Refuse a plugin that was made for another core before its import fails in some obscure way.
+
+    Raises:
+        UnmetRequirement: says which core it requires.
+    """
+    if entry_point.dist is None:
+        return
+    # Imported here for the same reason as in `installed`.
+    from importlib_metadata import version  # noqa: PLC0415
+
+    core = version("kplane-core")
+    if requirement := unmet(entry_point.dist.requires, core):
+        raise UnmetRequirement(one.name, one.provider, requirement, core)
 
 
 def _judge(one: Loaded, error: Exception) -> tuple[PluginStatus, KplaneError]:
