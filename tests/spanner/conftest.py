@@ -89,19 +89,14 @@ def options(emulator: Emulator) -> SpannerOptions:
 @asynccontextmanager
 async def engines(options: SpannerOptions, count: int = 1) -> AsyncIterator[Any]:
     """Open so many engines on one database, as so many processes would: one engine, or a list of them."""
+    before = asyncio.all_tasks()
     async with AsyncExitStack() as stack:
         opened: list[SpannerEngine] = []
         for _ in range(count):
             opened.append(await open_engine(options))
             stack.push_async_callback(opened[-1].aclose)
         yield opened if count > 1 else opened[0]
-        await _no_task_is_left_after(stack)
-
-
-async def _no_task_is_left_after(stack: AsyncExitStack) -> None:
-    await stack.aclose()
-    mine = asyncio.current_task()
-    left = [task for task in asyncio.all_tasks() if task is not mine and "kplane" in task.get_name()]
+    left = [task for task in asyncio.all_tasks() - before if task.get_name().startswith("kplane")]
     assert not left, f"tasks outlived their engine: {left}"
 
 

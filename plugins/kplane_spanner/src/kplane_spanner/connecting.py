@@ -31,10 +31,15 @@ _SCHEMA_DEADLINE: Final = 30.0
 _LOOK_AGAIN: Final = 0.25
 #: Google's emulator runs one read-write transaction at a time and aborts the others; to queue here costs less.
 _EMULATOR_TRANSACTIONS: Final = 1
-_UNLIMITED: Final = [
+_CHANNEL: Final = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 120_000),
+    # A database that comes back is found soon, and a new connection does not wait for what an old one learned.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.use_local_subchannel_pool", 1),
 ]
 
 
@@ -103,9 +108,9 @@ def _instance_name(options: SpannerOptions) -> str:
 
 async def _channel(options: SpannerOptions, emulator: str) -> Any:
     if emulator:
-        return grpc.aio.insecure_channel(emulator, options=_UNLIMITED)
+        return grpc.aio.insecure_channel(emulator, options=_CHANNEL)
     credentials = await asyncio.to_thread(_credentials, options)
-    return SpannerGrpcAsyncIOTransport.create_channel(_HOST, credentials=credentials, options=_UNLIMITED)
+    return SpannerGrpcAsyncIOTransport.create_channel(_HOST, credentials=credentials, options=_CHANNEL)
 
 
 def _credentials(options: SpannerOptions) -> Any:
@@ -161,14 +166,16 @@ class _Preparation:
             "node_count": 1,
         }
         await self._admit(
-            self._instances.create_instance(parent=project, instance_id=options.instance, instance=instance)
+            self._instances.create_instance(
+                parent=project, instance_id=options.instance, instance=instance, timeout=options.timeout
+            )
         )
 
     async def _create_database(self) -> int:
         """Make the database unless it exists, and return when that was."""
         options = self._options
         try:
-            found = await self._answer(self._admin.get_database(name=database_name(options)))
+            found = await self._answer(self._get_database())
         except NotFound:
             request = {
                 "parent": _instance_name(options),
@@ -176,9 +183,13 @@ class _Preparation:
                 "extra_statements": list(schema.statements(options.database, self._retention)),
             }
             await self._admit(self._admin.create_database(request=request))
-            found = await self._answer(self._admin.get_database(name=database_name(options)))
+            found = await self._answer(self._get_database())
         # The emulator does not tell.
         return int(found.create_time.timestamp() * 1e6) if found.create_time else 0
+
+    async def _get_database(self) -> Any:
+        # The client by itself would go on asking for an hour.
+        return await self._admin.get_database(name=database_name(self._options), retry=None, timeout=self._options.timeout)
 
     async def _create_tables(self) -> None:
         """Return when the tables are as they must be, making them if there are none.

@@ -39,6 +39,7 @@ class Sweeper:
         self._clock = clock
         self._interval = interval
         self._met = asyncio.Event()
+        self._failed = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -80,13 +81,20 @@ class Sweeper:
             except TimeoutError:
                 pass  # noqa: S110 - the interval is over
             self._met.clear()
-            try:
-                while await self.sweep() >= _AT_ONCE:
-                    continue
-            except KplaneError as error:
-                _log.warning("expired records could not be deleted, which will be tried again: %s", error)
-            except Exception:
-                _log.exception("the sweeper of expired records failed, and will try again")
+            self._failed = not await self._try_to_sweep()
+
+    async def _try_to_sweep(self) -> bool:
+        try:
+            while await self.sweep() >= _AT_ONCE:
+                continue
+        except KplaneError as error:
+            if not self._failed:  # one line for each time that the database goes away, not one for each look
+                _log.warning("expired records cannot be deleted, which is tried again and again: %s", error)
+        except Exception:
+            _log.exception("the sweeper of expired records failed, and will try again")
+        else:
+            return True
+        return False
 
     async def aclose(self) -> None:
         """End the task."""
