@@ -13,6 +13,8 @@ from kplane_core.plugins.commands import Command, Parsed
 from kplane_core.plugins.discovery import BACKENDS_GROUP, Loaded, Plugins, PluginStatus
 from kplane_core.plugins.flags import Flags, option
 
+_SLOW = 1.0  # seconds
+
 
 @attrs.frozen
 class ListOptions:
@@ -43,8 +45,16 @@ def _run(parsed: Parsed) -> int:
 
 def _note(plugins: Plugins, one: Loaded) -> str:
     if one.error is not None:
-        return " ".join(str(one.error).split())
-    return plugins.backends.get(one.name).summary if one.group == BACKENDS_GROUP else "extension"
+        note = " ".join(str(one.error).split())
+    else:
+        note = plugins.backends.get(one.name).summary if one.group == BACKENDS_GROUP else "extension"
+    return "; ".join([note, *_habits(one)])
+
+
+def _habits(one: Loaded) -> list[str]:
+    """Return what is not wrong with a plugin but annoys whoever uses it."""
+    habits = [f"takes {one.seconds:.1f} s to import"] if one.seconds >= _SLOW else []
+    return [*habits, "prints to the standard output while it is imported"] if one.printed else habits
 
 
 def _table(plugins: Plugins) -> str:
@@ -86,6 +96,8 @@ def _document(plugins: Plugins, one: Loaded) -> dict[str, Any]:
     }
     if one.error is not None:
         document["error"] = str(one.error)
+    if habits := _habits(one):
+        document["notes"] = habits
     if one.status is PluginStatus.OK and one.group == BACKENDS_GROUP:
         backend = plugins.backends.get(one.name)
         document["summary"] = backend.summary

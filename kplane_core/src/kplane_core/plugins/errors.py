@@ -88,6 +88,27 @@ class IncompatiblePlugin(UsageError):
         )
 
 
+class UnmetRequirement(IncompatiblePlugin):
+    """A plugin's distribution requires another version of the core than the one installed.
+
+    Args:
+        name: the backend.
+        distribution: the distribution with its version.
+        requirement: what it requires of the core, for example `>=0.9`.
+        core: the core's version.
+    """
+
+    def __init__(self, name: str, distribution: str, requirement: str, core: str) -> None:
+        self.name = name
+        self.distribution = distribution
+        self.wanted = requirement
+        package = distribution.split(" ", maxsplit=1)[0]
+        remedy = f"pip install -U {package}" if requirement.startswith("<") else "pip install -U kplane-core"
+        UsageError.__init__(
+            self, f"{distribution} is incompatible: it requires kplane-core {requirement}, this is {core}: {remedy}"
+        )
+
+
 class DuplicateBackend(UsageError):
     """Two distributions claim one backend name.
 
