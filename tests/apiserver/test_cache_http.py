@@ -16,7 +16,7 @@ from kplane_apiserver.server import ApiServer
 from kplane_apiserver.watches import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, Lines
 from kplane_core.engine.factory import EngineConnection
 from kplane_core.errors import Unreachable
-from kplane_core.storage.interface import EventType, StoredObject, WatchEvent
+from kplane_core.storage.interface import EventType, StoredObject
 from kplane_memory.engine import MemoryEngine
 
 PATH = "/api/v1/namespaces/default/configmaps"
@@ -115,6 +115,25 @@ def test_a_thousand_watchers_cost_one_encoding():
     asyncio.run(scenario())
 
 
+def test_those_who_select_or_come_later_share_what_others_see():
+    async def scenario():
+        async with running() as api:
+            metadata = {"name": "a", "namespace": "default", "labels": {"l": "m"}}
+            early = [Client(api, f"{C1}{PATH}?watch=true{query}") for query in ("", "", "&labelSelector=l%3Dm")]
+            await until(lambda: len(api.watches) == 3)
+            before = api.watches.lines.encoded
+            await create(api, "a", metadata=metadata)
+            await until(lambda: all(client.bodies for client in early))
+            late = [Client(api, f"{C1}{PATH}?watch=true") for _ in range(3)]
+            await until(lambda: all(client.bodies for client in late))
+            assert api.watches.lines.encoded == before + 1
+            assert len({client.lines[0] for client in (*early, *late)}) == 1
+            for client in (*early, *late):
+                await client.close()
+
+    asyncio.run(scenario())
+
+
 def test_each_form_and_version_gets_its_own_line():
     async def scenario():
         async with running() as api:
@@ -143,13 +162,13 @@ def test_what_is_remembered_of_lines_is_bounded_in_number_and_in_bytes():
 
     lines, served = Lines(), Served()
     for number in range(10_000):
-        lines.of(WatchEvent(EventType.ADDED, StoredObject("/k", number + 1, b"{}")), served)
+        lines.of(EventType.ADDED, StoredObject("/k", number + 1, b"{}"), served)
     assert len(lines) <= 4096
     for number in range(20):
-        lines.of(WatchEvent(EventType.ADDED, StoredObject("/k", number + 1, b"x" * 1024 * 1024)), served)
+        lines.of(EventType.ADDED, StoredObject("/k", number + 1, b"x" * 1024 * 1024), served)
     assert len(lines) <= 8
-    huge = WatchEvent(EventType.ADDED, StoredObject("/k", 1, b"x" * 20 * 1024 * 1024))
-    assert len(lines.of(huge, served)) > 20 * 1024 * 1024
+    huge = StoredObject("/k", 1, b"x" * 20 * 1024 * 1024)
+    assert len(lines.of(EventType.ADDED, huge, served)) > 20 * 1024 * 1024
     assert len(lines) == 0
 
 

@@ -198,6 +198,16 @@ def test_a_kind_that_one_cluster_alone_defines_is_listed(open_server):
     pytest.fail("the kind is still listed although nobody defines it")
 
 
+def test_each_object_of_a_long_list_carries_its_cluster(open_server):
+    for name in ("c1", "c2"):
+        cluster = open_server.cluster(name)
+        for number in range(3):
+            cluster.config_map(f"n{number}", data={"k": "x" * 200_000})
+    answer = _read(open_server)
+    assert answer.headers["transfer-encoding"] == "chunked"
+    assert _whose(answer.json()["items"]) == [(name, f"n{number}") for name in ("c1", "c2") for number in range(3)]
+
+
 def test_tables_and_metadata_carry_the_annotation_too(open_server):
     open_server.cluster("c1").config_map("a", data={"k": "v"})
     rows = _read(open_server, headers={"accept": TABLE}).json()["rows"]

@@ -4,7 +4,6 @@ They are read from the one cache that serves every cluster anyway. Each object c
 an annotation, which exists in these answers only: it is never stored, and no other path shows it.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -15,12 +14,12 @@ from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.http import Request, Response, StreamResponse
 from kplane_apiserver.negotiate import negotiate
 from kplane_apiserver.params import list_options, watch_options
-from kplane_apiserver.readers import list_response
+from kplane_apiserver.readers import Mark, list_response
 from kplane_apiserver.stores import Served, StoreSet
 from kplane_apiserver.tokens import AdminTokens
 from kplane_apiserver.watches import Watches
 from kplane_core.storage.codec import decode_object, encode_object
-from kplane_core.storage.interface import ListOptions, ObjectList, StoredObject
+from kplane_core.storage.interface import ListOptions, StoredObject
 from kplane_core.storage.selection import FieldSelector, FieldTerm
 
 CLUSTER_ANNOTATION = "kplane.dev/cluster"
@@ -94,10 +93,7 @@ class CrossCluster:
         form = negotiate(request.header(b"accept"))
         options = _everywhere(list_options(request, served), request.route.namespace)
         page = await served.store.get_list(served.layout.kind_root_prefix(), options)
-        mark = marker(served)
-        items = tuple([mark(stored) for stored in page.items])
-        marked = ObjectList(items, page.revision, page.continue_token, page.remaining)
-        return list_response(request, served, marked, form)
+        return list_response(request, served, page, form, marker(served))
 
     async def _watch(self, request: Request, served: Served) -> StreamResponse:
         if "watch" not in served.kind.verbs:
@@ -118,7 +114,7 @@ def _everywhere(options: ListOptions, namespace: str) -> ListOptions:
     return attrs.evolve(options, predicate=attrs.evolve(predicate, fields=fields))
 
 
-def marker(served: Served) -> Callable[[StoredObject], StoredObject]:
+def marker(served: Served) -> Mark:
     """Return what puts the cluster into the annotations of a kind's objects."""
     cluster_of = served.layout.cluster_from_key
 

@@ -1,6 +1,6 @@
 """Reading: bytes in, bytes out. An object is parsed only where a table or its metadata alone was asked for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 import msgspec
@@ -22,6 +22,9 @@ from kplane_core.storage.interface import GetOptions, ObjectList, StoredObject
 YAML = b"application/yaml"
 PIECE = 64 * 1024
 """Bytes of a long list that are made and sent at a time: few enough to be in the processor's cache still when sent."""
+
+Mark = Callable[[StoredObject], StoredObject]
+"""What becomes of an object before it is shown."""
 
 _SHORT = 512
 _FIRST_ITEMS = 32
@@ -73,18 +76,28 @@ async def get_list(request: Request, served: Served) -> Response:
     return list_response(request, served, page, form)
 
 
-def list_response(request: Request, served: Served, page: ObjectList, form: Form) -> Response:
-    """Return the answer with a page of objects in the form that the client asked for."""
+def list_response(request: Request, served: Served, page: ObjectList, form: Form, mark: Mark | None = None) -> Response:
+    """Return the answer with a page of objects in the form that the client asked for.
+
+    Args:
+        request: what asked for it.
+        served: what the objects are.
+        page: the objects.
+        form: how the client wants them.
+        mark: what becomes of each object first; of a long list, while it is sent.
+    """
+    if form is Form.OBJECT:
+        return _object_list(served, page, mark)
+    if mark is not None:
+        page = ObjectList(tuple(map(mark, page.items)), page.revision, page.continue_token, page.remaining)
     match form:
         case Form.TABLE:
             include = include_object(request)
             return Response(table_for_list(served.kind, page, include, object_bytes=served.data))
         case Form.PARTIAL:
             return Response(partial_metadata_list(page))
-        case Form.YAML:
-            return Response(as_yaml(_joined(served, page)), 200, YAML)
-        case Form.OBJECT:
-            return _object_list(served, page)
+        case _:
+            return Response(as_yaml(_joined(served, page, None)), 200, YAML)
 
 
 def include_object(request: Request) -> IncludeObject:
@@ -114,9 +127,9 @@ def _start_of(served: Served, page: ObjectList) -> bytes:
     return start + b'},"items":['
 
 
-def _joined(served: Served, page: ObjectList) -> bytes:
+def _joined(served: Served, page: ObjectList, mark: Mark | None) -> bytes:
     """Join a list's JSON with ONE copy of the items: a second copy of a large list costs more than the list."""
-    items = served.data_of(page.items)
+    items = _data_of(served, page.items, mark)
     start = _start_of(served, page)
     if not items:
         return start + b"]}"
@@ -125,17 +138,21 @@ def _joined(served: Served, page: ObjectList) -> bytes:
     return b",".join(items)
 
 
-def _object_list(served: Served, page: ObjectList) -> Response:
+def _data_of(served: Served, items: Sequence[StoredObject], mark: Mark | None) -> list[bytes]:
+    return served.data_of(items if mark is None else list(map(mark, items)))
+
+
+def _object_list(served: Served, page: ObjectList, mark: Mark | None) -> Response:
     """Answer with the list: at once when it is short, else piece by piece."""
     if len(page.items) <= _SHORT and sum([len(stored.raw) for stored in page.items]) <= PIECE:
-        return Response(_joined(served, page))
-    return LargeResponse(_pieces(served, page.items, _start_of(served, page)))
+        return Response(_joined(served, page, mark))
+    return LargeResponse(_pieces(served, page.items, _start_of(served, page), mark))
 
 
-def _pieces(served: Served, items: Sequence[StoredObject], opening: bytes) -> Iterator[bytes]:
+def _pieces(served: Served, items: Sequence[StoredObject], opening: bytes, mark: Mark | None = None) -> Iterator[bytes]:
     at, count = 0, _FIRST_ITEMS
     while at < len(items):
-        part = served.data_of(items[at : at + count])
+        part = _data_of(served, items[at : at + count], mark)
         at += len(part)
         part[0] = opening + part[0]
         if at == len(items):

@@ -8,7 +8,7 @@ A client that does not read holds up the request task of its own watch, and noth
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from kplane_apiserver.http import JSON, Receive, Request, Send
 from kplane_apiserver.negotiate import Form, negotiate
 from kplane_apiserver.params import watch_options
-from kplane_apiserver.readers import include_object
+from kplane_apiserver.readers import Mark, include_object
 from kplane_apiserver.settings import Settings
 from kplane_apiserver.stores import Served
 from kplane_apiserver.tables import IncludeObject, partial_metadata, table_for_object
@@ -31,22 +31,21 @@ _REMEMBERED_BYTES = 8 * 1024 * 1024
 
 _LINE_HEADS = {kind: b'{"type":"%s","object":' % kind.value.encode() for kind in EventType}
 
-Mark = Callable[[StoredObject], StoredObject]
-"""What becomes of an object before it is shown."""
+_LineKey = tuple[int, EventType, int, bool]
 
 
 class Lines:
-    """The lines of the newest events, so that one event of a cache is encoded once for all of its watchers.
+    """The newest lines, so that what many watchers get alike is encoded once.
 
-    A cache hands the same event object to everybody who sees it alike, so the object's identity is the key. What is
-    remembered is bounded in number and in bytes, and the oldest goes first.
+    A cache hands the same object to everybody whom an event or an initial state shows it, so the object's identity,
+    with the type of the event, is the key. What is remembered is bounded in number and in bytes; the oldest goes first.
 
     Attributes:
         encoded: how many lines were made, for the curious and for tests.
     """
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[int, int, bool], tuple[WatchEvent, Served, bytes]] = {}
+        self._lines: dict[_LineKey, tuple[StoredObject, Served, bytes]] = {}
         self._bytes = 0
         self.encoded = 0
 
@@ -54,27 +53,26 @@ class Lines:
         """Return how many lines are remembered."""
         return len(self._lines)
 
-    def of(self, event: WatchEvent, served: Served, mark: Mark | None = None) -> bytes:
-        """Return the line of an event that carries an object, with the line feed.
+    def of(self, kind: EventType, stored: StoredObject, served: Served, mark: Mark | None = None) -> bytes:
+        """Return the line of an event, with the line feed.
 
         Args:
-            event: the event.
-            served: in whose version clients want the object.
+            kind: what happened.
+            stored: the object that the event carries.
+            served: in whose version clients want it.
             mark: what becomes of the object first; one and the same for everybody who gives one.
         """
-        # Each entry holds its event and kind, so that nobody else can come by their ids while it is remembered.
-        key = (id(event), id(served), mark is not None)
+        # Each entry holds its object and kind, so that nobody else can come by their ids while it is remembered.
+        key = (id(stored), kind, id(served), mark is not None)
         known = self._lines.get(key)
         if known is not None:
             return known[2]
-        assert event.object is not None
-        shown = event.object if mark is None else mark(event.object)
-        line = b"%s%s}\n" % (_LINE_HEADS[event.type], served.data(shown))
+        line = b"%s%s}\n" % (_LINE_HEADS[kind], served.data(stored if mark is None else mark(stored)))
         self.encoded += 1
-        self._remember(key, (event, served, line))
+        self._remember(key, (stored, served, line))
         return line
 
-    def _remember(self, key: tuple[int, int, bool], entry: tuple[WatchEvent, Served, bytes]) -> None:
+    def _remember(self, key: _LineKey, entry: tuple[StoredObject, Served, bytes]) -> None:
         lines = self._lines
         lines[key] = entry
         self._bytes += len(entry[2])
@@ -194,9 +192,11 @@ class EventLines:
             assert event.error is not None
             status = status_for(event.error, "watch", Subject(kind.plural, kind.group))
             return b"%s%s}\n" % (_LINE_HEADS[EventType.ERROR], msgspec.json.encode(status.to_dict()))
-        mark = self._mark if event.type is not EventType.BOOKMARK else None
-        if self._form is Form.OBJECT:
-            return self._lines.of(event, self._served, mark)
+        mark = self._mark
+        if event.type is EventType.BOOKMARK:
+            mark = None  # it is nobody's, and each watcher has its own
+        elif self._form is Form.OBJECT:
+            return self._lines.of(event.type, stored, self._served, mark)
         return b"%s%s}\n" % (_LINE_HEADS[event.type], self._shown(stored if mark is None else mark(stored)))
 
     def _shown(self, stored: StoredObject) -> bytes:
