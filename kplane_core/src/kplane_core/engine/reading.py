@@ -55,10 +55,15 @@ class RecordReader:
 
     def known(self, records: Sequence[Record]) -> list[StoredObject] | None:
         """Return the objects in records that were all encoded or checked here; None if one of them needs a look."""
-        checked, strip = self._checked.get, self._strip
-        if not self._plain or [0 for record in records if checked(record.key) != record.mod_revision]:
+        if not self._plain:
             return None
-        return [StoredObject(record.key[strip:], record.mod_revision, record.value) for record in records]
+        checked, strip = self._checked.get, self._strip
+        known = [
+            StoredObject(record.key[strip:], record.mod_revision, record.value)
+            for record in records
+            if checked(record.key) == record.mod_revision
+        ]
+        return known if len(known) == len(records) else None
 
     def from_plaintext(self, record: Record, plaintext: bytes) -> StoredObject:
         """Return the object in a record whose plaintext is already known.
