@@ -124,7 +124,7 @@ def test_a_quiet_past_is_left_at_once():
     """Nothing happened to what is watched: only the database's word on its progress ends the past."""
 
     async def scenario():
-        async with place() as here:
+        async with place(progress_interval=0) as here:
             first = await here.write("a", 0)
             await here.write("other", 1, cluster="c2")
             await here.store.get_list(PREFIX)

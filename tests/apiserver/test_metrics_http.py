@@ -158,15 +158,28 @@ def test_the_page_is_at_the_root_alone(serve):
     assert server.client.post("/metrics").status_code == 405
 
 
-def test_counting_a_request_costs_little():
-    """A few microseconds at the most, on any machine: the promise is about one."""
-
+def _request():
     async def receive():
         raise AssertionError
 
     raw = b"/clusters/c1/control-plane/api/v1/namespaces/default/configmaps/a"
-    scope = {"method": "GET", "headers": [], "query_string": b""}
-    metrics, request = RequestMetrics(), Request(scope, receive, parse(raw, "root"), 1)
+    return Request({"method": "GET", "headers": [], "query_string": b""}, receive, parse(raw, "root"), 1)
+
+
+def test_a_duration_is_counted_in_every_bucket_that_holds_it():
+    metrics = RequestMetrics()
+    for seconds in (0.001, 0.3, 0.4, 59.0, 1000.0):
+        metrics.answered(_request(), 200, seconds)
+    _, durations = metrics.collect()
+    counts = {one.labels["le"]: one.value for one in durations.samples if one.name.endswith("_bucket")}
+    assert [counts[bound] for bound in ("0.005", "0.2", "0.4", "45.0", "60.0", "+Inf")] == [1, 1, 3, 3, 4, 5]
+    (total,) = [one.value for one in durations.samples if one.name.endswith("_sum")]
+    assert total == pytest.approx(1059.701)
+
+
+def test_counting_a_request_costs_little():
+    """A few microseconds at the most, on any machine: the promise is about one."""
+    metrics, request = RequestMetrics(), _request()
     best = 1.0
     for _ in range(20):
         started = time.perf_counter()
