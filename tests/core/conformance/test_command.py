@@ -60,4 +60,4 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_two(tmp_path: Path, argum
 def test_an_unknown_backend_exits_with_two(tmp_path: Path) -> None:
     done = kplane(tmp_path, "run", "--backend=nope")
     assert done.returncode == 2
-    assert "no conformance harness for backend 'nope'; installed: memory" in done.stderr
+    assert "no conformance harness for backend 'nope'; installed: " in done.stderr

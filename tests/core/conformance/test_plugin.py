@@ -88,7 +88,8 @@ def test_an_installed_backend_is_found_and_judged(site: Site) -> None:
     assert (certificate["backend"], certificate["distribution"], certificate["seed"]) == ("thing", "kplane-thing", 5)
     assert [entry["outcome"] for entry in certificate["entries"]] == ["passed"]
     assert certificate["verdict"] == "incomplete"
-    assert len(certificate["missing"]) + 1 <= certificate["suite"]["size"]
+    plain = [one for one in certificate["missing"] if "@" not in one["id"]]
+    assert len(plain) + 1 <= certificate["suite"]["size"]
 
 
 def test_workers_have_harnesses_of_their_own_and_report_to_one_certificate(site: Site) -> None:
@@ -105,7 +106,7 @@ def test_workers_have_harnesses_of_their_own_and_report_to_one_certificate(site:
 def test_a_backend_that_is_not_installed_is_an_error(site: Site) -> None:
     done = site.suite(ONE)
     assert done.returncode == 4
-    assert "ERROR: no conformance harness for backend 'thing'; installed: memory" in done.stderr
+    assert "ERROR: no conformance harness for backend 'thing'; installed: " in done.stderr
 
 
 def test_a_harness_that_cannot_be_imported_is_an_error_of_its_distribution(site: Site) -> None:
