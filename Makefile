@@ -48,6 +48,7 @@ types: .venv/.develop  ## Check the types, strictly
 
 docs: .venv/.develop  ## Write the generated parts of the documentation
 	@$(BIN)/python tools/generate_docs.py
+	@$(BIN)/python tools/generate_reference.py
 	@$(BIN)/python -m kplane_core.cli_reference docs/reference/flags.md
 
 bench: .venv/.develop  ## Measure speed and memory, as a table and as JSON
