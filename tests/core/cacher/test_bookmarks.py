@@ -258,3 +258,19 @@ def test_no_end_of_initial_events_without_bookmarks(world, tools, run):
             assert await tools.quiet(watch, 200)
 
     run(scenario())
+
+
+def test_a_bookmark_waits_for_the_last_of_many_events(world, tools, run):
+    """D27: one that falls due while thousands of events are still to be read comes after all of them."""
+
+    async def scenario():
+        async with world() as w:
+            watch = await w.watch("0", bookmarks=True)
+            written = [(await w.put(f"p{index % 9}")).revision for index in range(2_500)]
+            await w.synced()
+            watch.bookmark_due()
+            events = await tools.taken(watch, 2_501)
+            assert [event.object.revision for event in events] == [*written, written[-1]]
+            assert [event.type is EventType.BOOKMARK for event in events] == [False] * 2_500 + [True]
+
+    run(scenario())

@@ -384,6 +384,23 @@ def test_indexed_and_unindexed_watchers_see_the_same_and_so_does_the_storage(
     run(scenario())
 
 
+def test_a_watcher_by_index_sees_what_leaves_its_value(world, tools, run):
+    """D31: the old value of an indexed field counts as much as the new one, for changes and for deletions."""
+
+    async def scenario():
+        async with world(clusters=True, indexed_fields=("spec.nodeName",)) as w:
+            await w.put("a", node="n1")
+            await w.put("b", node="n1")
+            await w.synced()
+            watch = await w.watch(w.cacher.revision, below=f"{w.root}c1/", fields="spec.nodeName=n1")
+            moved = await w.put("a", node="n2")
+            assert tools.told(await tools.taken(watch, 1)) == [("DELETED", moved.key, moved.revision)]
+            gone = await w.delete("b")
+            assert tools.told(await tools.taken(watch, 1)) == [("DELETED", gone.key, gone.revision)]
+
+    run(scenario())
+
+
 # --- slow watchers ----------------------------------------------------------------------------------------------------
 
 
