@@ -8,8 +8,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import closing
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +17,7 @@ import attrs
 from benchmarks.harness.serving import Server, cores, pinned
 
 WITHOUT_WRK = "measured with a Python client for want of wrk: the client, not the server, is the limit"
+_AT_A_TIME = 50
 
 # wrk calls `setup` for each thread and `request` once more than it sends. No name may repeat, so a run has a prefix.
 _CREATE = """
@@ -66,19 +65,33 @@ def create_load(
 
 
 def post_all(url: str, documents: Sequence[dict[str, Any]]) -> None:
-    """Create objects one after the other over one connection.
+    """Create objects over one connection, many at a time.
 
     Raises:
         RuntimeError: the server refused one.
     """
+    asyncio.run(_post_all(url, documents))
+
+
+async def _post_all(url: str, documents: Sequence[dict[str, Any]]) -> None:
     parts = urlsplit(url)
-    with closing(HTTPConnection(parts.hostname or "", parts.port, timeout=30)) as connection:
-        for document in documents:
-            connection.request("POST", parts.path, json.dumps(document), {"content-type": "application/json"})
-            answer = connection.getresponse()
-            body = answer.read()
-            if answer.status != 201:
-                raise RuntimeError(f"POST {url}: {answer.status} {body[:500]!r}")
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    try:
+        for at in range(0, len(documents), _AT_A_TIME):
+            batch = documents[at : at + _AT_A_TIME]
+            writer.write(b"".join([post(parts.path, document) for document in batch]))
+            for _ in batch:
+                await _answer(reader)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def post(path: str, document: dict[str, Any]) -> bytes:
+    """Return the request that creates an object."""
+    body = json.dumps(document)
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
 
 
 def _best(runs: Sequence[Load]) -> Load:
@@ -146,9 +159,7 @@ def _request(target: str, create: tuple[str, dict[str, Any]] | None, name: str) 
     if create is None:
         return f"GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
     prefix, template = create
-    body = json.dumps({**template, "metadata": {**template["metadata"], "name": f"{prefix}-{name}"}})
-    head = f"POST {target} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    return f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
+    return post(target, {**template, "metadata": {**template["metadata"], "name": f"{prefix}-{name}"}})
 
 
 async def _answer(reader: asyncio.StreamReader) -> None:

@@ -1,6 +1,7 @@
 """`kplane serve` in a process of its own, on a core of its own, with an eye on what it uses."""
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -56,6 +57,7 @@ class Server:
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@functools.cache
 def cores() -> tuple[int, int] | None:
     """Return a core for the server and another for the load; None where processes cannot be pinned."""
     if shutil.which("taskset") is None or not hasattr(os, "sched_getaffinity"):
@@ -135,3 +137,18 @@ def running(*flags: str) -> Iterator[Server]:
             yield Server(process.pid, port)
         finally:
             stop(process)
+
+
+@contextlib.contextmanager
+def beside_the_server() -> Iterator[None]:
+    """Keep this process off the server's core while the context is open."""
+    pair = cores()
+    if pair is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {pair[1]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

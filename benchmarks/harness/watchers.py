@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 
-from benchmarks.harness.load import Load
+from benchmarks.harness.load import Load, post
 from benchmarks.harness.serving import Server
 from benchmarks.harness.workload import config_map
 
@@ -59,7 +59,7 @@ async def _run(server: Server, cluster: str, watchers: int, events: int) -> Load
     loop = asyncio.get_running_loop()
     path = _PATH.format(cluster=cluster)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(_post(path, "first"))
+    writer.write(post(path, config_map("first")))
     version = json.loads(await _body(reader))["metadata"]["resourceVersion"]
     watch = f"GET {path}?watch=1&resourceVersion={version} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
     connections = [
@@ -70,7 +70,7 @@ async def _run(server: Server, cluster: str, watchers: int, events: int) -> Load
         async with asyncio.timeout(_WAIT):
             await asyncio.gather(*(protocol.opened for protocol in protocols))
             used, began = server.cpu_seconds(), time.perf_counter()
-            writer.write(b"".join([_post(path, f"event-{number}") for number in range(events)]))
+            writer.write(b"".join([post(path, config_map(f"event-{number}")) for number in range(events)]))
             await asyncio.gather(*(protocol.done for protocol in protocols))
             took, used = time.perf_counter() - began, server.cpu_seconds() - used
     finally:
@@ -80,12 +80,6 @@ async def _run(server: Server, cluster: str, watchers: int, events: int) -> Load
         await asyncio.sleep(0)  # let the transports close before the loop does
     count = watchers * events
     return Load(count / took, count / used if used else None)
-
-
-def _post(path: str, name: str) -> bytes:
-    body = json.dumps(config_map(name))
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    return f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
 
 
 async def _body(reader: asyncio.StreamReader) -> bytes:
