@@ -36,6 +36,8 @@ class Harness(Protocol):
     - `async restart()`: restart the database; the suite connects anew afterwards.
     - `async backup() -> Any` and `async restore(backup)`: save the database and put it back, as an operator would;
       the suite restarts it afterwards.
+    - `worn` (a bool) and `async renew()`: whether the database has become slow with use, and start a new, empty one
+      instead; asked between two cases.
     - `fault`: an object with `async pause()`, `async resume()` and `async drop()` for the network in between.
     - `capabilities`: a mapping of what its database's version changes in the backend's declaration; asked before `start`.
     - `server_version`: the version of the database, for the certificate.

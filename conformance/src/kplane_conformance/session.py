@@ -149,6 +149,17 @@ class Session:
         except Exception as error:
             raise HarnessError(f"the harness of {self.harness.name} did not restart: {error}") from error
 
+    async def _renew(self) -> None:
+        """Replace the database by a new one, where the harness says that it is worn: no case looks back at another's."""
+        if not getattr(self.harness, "worn", False):
+            return
+        await self._disconnect()
+        try:
+            await self.harness.renew()  # type: ignore[attr-defined]  # it says that it is worn
+            self._connection = await self.harness.connect()
+        except Exception as error:
+            raise HarnessError(f"the harness of {self.harness.name} did not renew its database: {error}") from error
+
     async def _disconnect(self) -> None:
         for connection in (self._second, self._connection):
             if connection is not None:
@@ -196,6 +207,7 @@ class Session:
             return reason
         started = time.perf_counter()
         try:
+            await self._renew()
             await self._run(leaf)
         except Exception as error:  # noqa: BLE001 - whatever a case raises is its outcome
             result = _result(_first(error))

@@ -100,8 +100,12 @@ class Calls:
         try:
             async for message in stream:
                 rows.take(message)
-        finally:
-            stream.cancel()  # no effect on one that ended
+        except asyncio.CancelledError:
+            # Only then the driver's own tasks have ended, too: who cancels a read finds nothing left of it.
+            stream.cancel()
+            await stream.code()
+            await asyncio.sleep(0)
+            raise
         return rows
 
     async def _repeated(self, call: Callable[[], Any]) -> Any:

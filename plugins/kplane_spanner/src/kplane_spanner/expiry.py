@@ -16,7 +16,8 @@ from kplane_spanner.writing import Writer
 _log = logging.getLogger(__name__)
 
 _COLUMNS: Final = ("expire_at", "key")
-_AT_ONCE: Final = 200
+_AT_ONCE: Final = 500
+_MANY: Final = 100  # after so many, there may be more: look again at once
 _AHEAD: Final = 1_000_000
 
 
@@ -52,10 +53,7 @@ class Sweeper:
 
     async def sweep(self) -> int:
         """Delete the records that are due, and return how many of them this process deleted."""
-        deleted = 0
-        for key in await self._due():
-            deleted += await self._writer.expire(key)
-        return deleted
+        return await self._writer.expire(await self._due())
 
     async def _due(self) -> list[str]:
         """Return the keys that may be due, the first of each shard first."""
@@ -85,7 +83,7 @@ class Sweeper:
 
     async def _try_to_sweep(self) -> bool:
         try:
-            while await self.sweep() >= _AT_ONCE:
+            while await self.sweep() >= _MANY:
                 continue
         except KplaneError as error:
             if not self._failed:  # one line for each time that the database goes away, not one for each look

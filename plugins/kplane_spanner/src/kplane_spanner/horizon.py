@@ -122,6 +122,7 @@ class Horizon:
 
         await self._database.transact(raise_floor, reads=True)
         self._compacted = max(self._compacted, revision)
+        await self.trim()
 
     async def trim(self) -> None:
         """Delete the part of the change log that nobody can ask for any more."""

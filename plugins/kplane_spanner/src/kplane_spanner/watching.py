@@ -238,6 +238,8 @@ class Hub:
         """
         if not self._following:
             await self._resume()
+        elif after < self._position:
+            await self._horizon.refresh()  # another process may have compacted
         self._check(after)
         behind = after < self._memory.floor
         watch = SpannerWatch(self, start, end, after, progress=progress, behind=behind)

@@ -1,5 +1,6 @@
 """Writes: a record and its row of the change log, in one commit."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -27,6 +28,7 @@ VALUE_LIMIT: Final = 10 << 20
 KEY_LIMIT: Final = 8000
 
 _COLLISIONS: Final = 20
+_TOGETHER: Final = 50  # expired records that are deleted in one transaction
 _SURELY_ALIVE: Final = 5_000_000  # microseconds by which the estimate of the clock cannot be wrong
 
 
@@ -105,7 +107,7 @@ class Writer:
         for found in map(stored, answer.rows):
             if not found.expired(answer.read_micros):
                 return Conflict(found.record, snapshot_at(answer.read_micros))
-            await self.expire(key)
+            await self.expire([key])
         return None
 
     async def _change(self, key: str, value: bytes | None, expect: int, ttl: int | None) -> Written | Conflict | None:
@@ -131,22 +133,31 @@ class Writer:
         if surprise is None:
             return Written(revision_of(micros, tie_of(key)))
         if surprise.expired:
-            await self.expire(key)
+            await self.expire([key])
         return Conflict(surprise.record, snapshot_at(micros))
 
-    async def expire(self, key: str) -> bool:
-        """Delete a record if its time to live is over, and return whether it was.
+    async def expire(self, keys: Sequence[str]) -> int:
+        """Delete those of some records whose time to live is over, and return how many.
 
         Whoever commits first wins: a refresh that came before makes the record live on, and of two who want to delete it
         one finds nothing.
         """
+        deleted = 0
+        for batch in _apart(keys):
+            deleted += await self._expire(batch)
+        return deleted
 
-        async def delete_if_over(transaction: Transaction) -> bool:
-            found = await self._read(transaction, key)
-            if found is None or found.expires is None or not await self._is_over(transaction, found):
-                return False
-            transaction.mutations.extend(delete_mutations(found.record))
-            return True
+    async def _expire(self, keys: Sequence[str]) -> int:
+        async def delete_if_over(transaction: Transaction) -> int:
+            rows = await transaction.read(schema.RECORDS, RECORD_COLUMNS, key_set([(key,) for key in keys]))
+            found = [one for one in map(stored, rows) if one.expires is not None]
+            if not found:
+                return 0
+            now = await transaction.now()
+            over = [one.record for one in found if one.expired(now)]
+            for record in over:
+                transaction.mutations.extend(delete_mutations(record))
+            return len(over)
 
         for _ in range(_COLLISIONS):
             try:
@@ -155,7 +166,7 @@ class Writer:
                 continue
             self._clock.observe(micros)
             return deleted
-        return False
+        return 0
 
     @staticmethod
     async def _read(transaction: Transaction, key: str) -> Stored | None:
@@ -167,6 +178,17 @@ class Writer:
         if found.expires is None or not found.expired(self._clock.estimate() + _SURELY_ALIVE):
             return False
         return found.expired(await transaction.now())
+
+
+def _apart(keys: Sequence[str]) -> Sequence[Sequence[str]]:
+    """Return the keys in batches, each for one commit: one microsecond, in which every tie-breaker counts once."""
+    batches: list[dict[int, str]] = [{}]
+    for key in keys:
+        tie = tie_of(key)
+        if tie in batches[-1] or len(batches[-1]) >= _TOGETHER:
+            batches.append({})
+        batches[-1][tie] = key
+    return [list(batch.values()) for batch in batches if batch]
 
 
 def _check_key(key: str) -> None:
