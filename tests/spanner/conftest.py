@@ -110,5 +110,3 @@ def open_engines() -> Any:
 def make_options() -> Any:
     """See `options_for`."""
     return options_for
-
-

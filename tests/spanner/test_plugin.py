@@ -43,12 +43,35 @@ def test_the_backend_declares_everything_supported():
         ([], "--spanner-project"),
         (["--spanner-project=p", "--spanner-instance=i"], "--spanner-database"),
         (["--spanner-project=p", "--spanner-instance=i", "--spanner-database=D B"], "--spanner-database"),
-        (["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-max-sessions=0"], "max-sessions"),
-        (["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-history-retention=8d"], "retention"),
-        (["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-history-retention=1s"], "retention"),
-        (["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-watch-poll-interval=0"], "poll"),
-        (["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-credentials-file=/no/file"], "credentials"),
-        (["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-create-instance"], "emulator only"),
+        (
+            ["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-max-sessions=0"],
+            "max-sessions",
+        ),
+        (
+            ["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-history-retention=8d"],
+            "retention",
+        ),
+        (
+            ["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-history-retention=1s"],
+            "retention",
+        ),
+        (
+            ["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-watch-poll-interval=0"],
+            "poll",
+        ),
+        (
+            [
+                "--spanner-project=p",
+                "--spanner-instance=i",
+                "--spanner-database=db",
+                "--spanner-credentials-file=/no/file",
+            ],
+            "credentials",
+        ),
+        (
+            ["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-create-instance"],
+            "emulator only",
+        ),
     ],
 )
 def test_a_wrong_flag_is_one_line_that_names_it(flags, message):
@@ -71,7 +94,12 @@ def test_unusable_credentials_are_one_line_without_their_content(tmp_path):
 
 
 def test_an_unreachable_spanner_is_one_line():
-    flags = ["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-emulator-host=127.0.0.1:1"]
+    flags = [
+        "--spanner-project=p",
+        "--spanner-instance=i",
+        "--spanner-database=db",
+        "--spanner-emulator-host=127.0.0.1:1",
+    ]
     done = serve(*flags)
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()
@@ -87,7 +115,7 @@ def test_required_flags_are_only_required_of_the_selected_backend():
 
 
 def test_the_emulator_is_found_where_the_documentation_says(tmp_path, monkeypatch):
-    """The variable first, then PATH, then the folder of the Google Cloud CLI; nowhere is an error that says how to get it."""
+    """The variable first, then PATH, then the Google Cloud CLI; nowhere is an error that says how to get it."""
     named, on_path, of_gcloud = (tmp_path / name for name in ("named", "path", "sdk"))
     folder = of_gcloud / "bin" / "cloud_spanner_emulator"
     for program in (named / "mine", on_path / "emulator_main", folder / "emulator_main", of_gcloud / "bin" / "gcloud"):

@@ -40,8 +40,11 @@ class TurnedDatabase:
         tables = next(tables for since, tables in reversed(self._versions) if since <= now)
         found = RowReader()
         found.read_micros = now
-        rows = [row for key, row in sorted(tables[table].items(), key=lambda one: typed(table, one[0]))
-                if selected(table, key, keys)]
+        rows = [
+            row
+            for key, row in sorted(tables[table].items(), key=lambda one: typed(table, one[0]))
+            if selected(table, key, keys)
+        ]
         found.rows = [tuple(row[column] for column in columns) for row in rows]
         if limit:
             found.rows = found.rows[:limit]
@@ -167,7 +170,10 @@ def test_writes_whose_tie_breakers_collide_are_pushed_apart(database, engine):
         assert fourth.revision > third.revision
         tail = await ChangeLog(database).tail(snapshot_at(START - 1))
         assert [change.revision for change in tail.events] == [
-            first.revision, second.revision, third.revision, fourth.revision
+            first.revision,
+            second.revision,
+            third.revision,
+            fourth.revision,
         ]
 
     asyncio.run(scenario())

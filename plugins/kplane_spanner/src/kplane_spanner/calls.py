@@ -21,8 +21,8 @@ Metadata = tuple[tuple[str, str], ...]
 class Calls:
     """What the engine asks of Spanner, each call with a deadline.
 
-    Calls that may be repeated without harm are repeated when the connection breaks. A commit is one of them: it names its
-    transaction, and the database commits a transaction once.
+    Calls that may be repeated without harm are repeated when the connection breaks. A commit is one of them: it names
+    its transaction, and the database commits a transaction once.
 
     Args:
         channel: an open channel, closed by whoever made it.
@@ -59,11 +59,11 @@ class Calls:
         response = await self._repeated(lambda: self._create(request, timeout=self._timeout, metadata=headers))
         return [session.name for session in response.session]
 
-    async def delete_session(self, session: str, timeout: float) -> None:
-        """Delete a session."""
+    async def delete_session(self, session: str, within: float) -> None:
+        """Delete a session, if the database answers within so many seconds."""
         request = messages.DeleteSessionRequest(name=session)
         headers = (("google-cloud-resource-prefix", self.database),)
-        await self._once(lambda: self._delete(request, timeout=timeout, metadata=headers))
+        await self._once(lambda: self._delete(request, timeout=within, metadata=headers))
 
     async def begin(self, request: Any, headers: Metadata) -> Any:
         """Begin a transaction and return it."""
@@ -74,9 +74,9 @@ class Calls:
         response = await self._repeated(lambda: self._commit(request, timeout=self._timeout, metadata=headers))
         return messages.micros(response.commit_timestamp)
 
-    async def rollback(self, request: Any, headers: Metadata, timeout: float) -> None:
-        """Give up a transaction."""
-        await self._once(lambda: self._rollback(request, timeout=timeout, metadata=headers))
+    async def rollback(self, request: Any, headers: Metadata, within: float) -> None:
+        """Give up a transaction, if the database answers within so many seconds."""
+        await self._once(lambda: self._rollback(request, timeout=within, metadata=headers))
 
     async def read(self, request: Any, headers: Metadata, *, repeat: bool = True) -> RowReader:
         """Read rows by key.

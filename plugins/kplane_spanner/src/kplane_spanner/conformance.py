@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kplane_core.engine.factory import Connection
 
 
-
 _FRESH_FOR: Final = 10.0
 
 
@@ -43,8 +42,9 @@ class SpannerHarness:
     def worn(self) -> bool:
         """Whether it is time for another emulator.
 
-        The emulator's clock runs ahead by about a microsecond with every call and never comes back, and every linearizable
-        read waits until the real time has caught up: after a hundred thousand calls that is a tenth of a second.
+        The emulator's clock runs ahead by about a microsecond with every call and never comes back, and every
+        linearizable read waits until the real time has caught up: after a hundred thousand calls that is a tenth of a
+        second.
         """
         return self._emulator is not None and time.monotonic() - self._started > _FRESH_FOR
 

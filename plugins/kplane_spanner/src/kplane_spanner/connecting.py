@@ -1,6 +1,7 @@
 """From options to an open database: channel, credentials, instance, database, tables."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable
 from typing import Any, Final
@@ -73,8 +74,8 @@ async def open_database(options: SpannerOptions, *, deadline: float = _SCHEMA_DE
     emulator = options.emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", "")
     if options.create_instance and not emulator:
         raise UsageError(
-            "--spanner-create-instance works on an emulator only (--spanner-emulator-host): an instance costs money and "
-            "is made by its owner, for example with gcloud spanner instances create"
+            "--spanner-create-instance works on an emulator only (--spanner-emulator-host): an instance costs money, so "
+            "its owner makes it, for example with gcloud spanner instances create"
         )
     channel = await _channel(options, emulator)
     try:
@@ -189,7 +190,9 @@ class _Preparation:
 
     async def _get_database(self) -> Any:
         # The client by itself would go on asking for an hour.
-        return await self._admin.get_database(name=database_name(self._options), retry=None, timeout=self._options.timeout)
+        return await self._admin.get_database(
+            name=database_name(self._options), retry=None, timeout=self._options.timeout
+        )
 
     async def _create_tables(self) -> None:
         """Return when the tables are as they must be, making them if there are none.
@@ -248,10 +251,8 @@ class _Preparation:
             async def write(transaction: Any) -> None:
                 transaction.mutations.append(sign)
 
-            try:
+            with contextlib.suppress(RowExists):  # another process was faster, maybe with another version: see below
                 await self._database.transact(write, reads=False)
-            except RowExists:
-                pass  # noqa: S110 - another process was faster, with the same version or not: the next read tells
             rows = (await self._database.read(schema.META, ("schema_version",), key_set([(1,)]))).rows
         version = rows[0][0] if rows else "none"
         if version != str(schema.VERSION):

@@ -62,9 +62,7 @@ class Transaction:
             begin = messages.BeginTransactionRequest(session=self._session.name)
             begin.options.read_write.SetInParent()
             self.id = (await self._calls.begin(begin, self._session.headers)).id
-        request = messages.CommitRequest(
-            session=self._session.name, transaction_id=self.id, mutations=self.mutations
-        )
+        request = messages.CommitRequest(session=self._session.name, transaction_id=self.id, mutations=self.mutations)
         return await self._calls.commit(request, self._session.headers)
 
     async def rollback(self) -> None:
@@ -159,7 +157,8 @@ class Database:
 
         Args:
             body: reads and adds mutations; it is run anew for every attempt.
-            reads: whether it reads. Those that only write hold no lock between two calls, so any number may run at once.
+            reads: whether it reads. Those that only write hold no lock between two calls, so any number may run at
+            once.
 
         Returns:
             What `body` returned, and the microsecond of the commit.
@@ -173,9 +172,7 @@ class Database:
         async with self._slots:
             return await self._retrying(lambda: self._with_session(lambda session: self._attempt(session, body)))
 
-    async def _attempt(
-        self, session: Session, body: Callable[[Transaction], Awaitable[T]]
-    ) -> tuple[T, int]:
+    async def _attempt(self, session: Session, body: Callable[[Transaction], Awaitable[T]]) -> tuple[T, int]:
         transaction = Transaction(self._calls, session)
         try:
             answer = await body(transaction)

@@ -67,8 +67,8 @@ async def open_engine(options: SpannerOptions) -> "SpannerEngine":
 class SpannerEngine:
     """An `Engine` on one Spanner database, which any number of processes may share.
 
-    Revisions come from commit timestamps (see `kplane_spanner.revisions`), history from the change log for watches and from
-    Spanner's own versions for reads of the past.
+    Revisions come from commit timestamps (see `kplane_spanner.revisions`), history from the change log for watches and
+    from Spanner's own versions for reads of the past.
 
     Args:
         connected: the open database.
@@ -258,9 +258,7 @@ class SpannerEngine:
             # Some rows were expired; the page is filled up behind them.
             start, after_start = rows[-1].record.key, True
 
-    async def _scan_undoing(
-        self, undone: Sequence[EngineEvent], start: str, end: str, *, at: int, limit: int
-    ) -> Page:
+    async def _scan_undoing(self, undone: Sequence[EngineEvent], start: str, end: str, *, at: int, limit: int) -> Page:
         rows, _ = await self._rows(start, end, micros_of(at), 0)
         records: dict[str, Record] = {row.record.key: row.record for row in rows}
         for change in undone:  # at most one for each key: a key has one change in a microsecond
@@ -286,7 +284,5 @@ class SpannerEngine:
                 await self.horizon.trim()
             except KplaneError as error:
                 _log.warning("the change log could not be trimmed, which will be tried again: %s", error)
-            except Exception:
+            except Exception:  # noqa: BLE001 - whatever a driver raises, the log must not grow for ever
                 _log.exception("trimming the change log failed, and will be tried again")
-
-

@@ -69,7 +69,7 @@ class SchemaError(UsageError):
     """The database holds something else than the tables that kplane makes."""
 
 
-def translate(error: grpc.aio.AioRpcError, database: str) -> KplaneError:
+def translate(error: grpc.aio.AioRpcError, database: str) -> KplaneError:  # noqa: PLR0911 - one row of the table each
     """Return what a failed call means.
 
     Args:

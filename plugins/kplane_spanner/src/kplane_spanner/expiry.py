@@ -77,7 +77,7 @@ class Sweeper:
                 async with asyncio.timeout(interval):
                     await self._met.wait()
             except TimeoutError:
-                pass  # noqa: S110 - the interval is over
+                pass  # the interval is over
             self._met.clear()
             self._failed = not await self._try_to_sweep()
 
@@ -88,7 +88,7 @@ class Sweeper:
         except KplaneError as error:
             if not self._failed:  # one line for each time that the database goes away, not one for each look
                 _log.warning("expired records cannot be deleted, which is tried again and again: %s", error)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever a driver raises, records must go on expiring
             _log.exception("the sweeper of expired records failed, and will try again")
         else:
             return True

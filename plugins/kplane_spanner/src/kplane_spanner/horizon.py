@@ -39,8 +39,8 @@ class ServerClock:
 class Horizon:
     """The oldest revision that can still be asked for.
 
-    Three things move it, whichever is the newest: what was compacted, the retention, and the birth of the database, before
-    which there is nothing that could be told (after a restore, that is the restore).
+    Three things move it, whichever is the newest: what was compacted, the retention, and the birth of the database,
+    before which there is nothing that could be told (after a restore, that is the restore).
 
     Args:
         database: holds the compaction revision.

@@ -35,8 +35,8 @@ class Tail:
 class ChangeLog:
     """The log of one database.
 
-    A read of a snapshot sees every commit up to it, and no later commit gets an earlier timestamp. So what lies between two
-    snapshots is complete, whoever wrote it and however long the commits took to come back.
+    A read of a snapshot sees every commit up to it, and no later commit gets an earlier timestamp. So what lies
+    between two snapshots is complete, whoever wrote it and however long the commits took to come back.
 
     Args:
         database: where.
@@ -77,8 +77,8 @@ class ChangeLog:
 class Cursor:
     """Reads a part of the log page by page, from the oldest change to the newest.
 
-    The log lies in shards, each in the order of time, so a read that is cut off after so many rows has everything of one
-    shard and nothing of another. A page is therefore a span of time, halved until everything in it fits.
+    The log lies in shards, each in the order of time, so a read that is cut off after so many rows has everything of
+    one shard and nothing of another. A page is therefore a span of time, halved until everything in it fits.
 
     Attributes:
         position: everything up to this revision was returned.

@@ -59,7 +59,9 @@ class SpannerOptions:
         "", parse=text, metavar="HOST:PORT", help="use an emulator; SPANNER_EMULATOR_HOST does the same"
     )
     create_instance: bool = option(False, help="make the instance if missing; on an emulator only")
-    skip_schema: bool = option(False, help="do not create database or tables (see `kplane spanner ddl`), only check them")
+    skip_schema: bool = option(
+        False, help="do not create database or tables (see `kplane spanner ddl`), only check them"
+    )
     watch_poll_interval: float = option(
         0.05,
         parse=duration,

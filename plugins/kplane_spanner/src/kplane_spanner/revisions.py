@@ -1,16 +1,16 @@
 """Revisions from commit timestamps.
 
-Spanner's commit timestamps are whole microseconds and follow the order of commits, but two commits that touch nothing in
-common may share one. A revision is therefore the microsecond times a thousand plus a tie-breaker that the key alone
+Spanner's commit timestamps are whole microseconds and follow the order of commits, but two commits that touch nothing
+in common may share one. A revision is therefore the microsecond times a thousand plus a tie-breaker that the key alone
 decides. It fits an int64 and looks like the UnixNano that the Go original uses.
 
 The tie-breakers of writes are 0 to 998. The number 999 belongs to snapshots: the revision of "everything up to this
 microsecond" is above every write in it and below every write after it.
 
-Two keys may have the same tie-breaker. That they do not also share a microsecond is the database's business, not luck: the
-change log's primary key is (shard, commit timestamp, tie-breaker), without the key, and every write inserts its row there. A
-second write of the same microsecond and tie-breaker is refused and done again, in a later microsecond. So no two changes
-have the same revision, and no bookmark, list or resume point can fall between two that would.
+Two keys may have the same tie-breaker. That they do not also share a microsecond is the database's business, not luck:
+the change log's primary key is (shard, commit timestamp, tie-breaker), without the key, and every write inserts its
+row there. A second write of the same microsecond and tie-breaker is refused and done again, in a later microsecond. So
+no two changes have the same revision, and no bookmark, list or resume point can fall between two that would.
 """
 
 import datetime as dt

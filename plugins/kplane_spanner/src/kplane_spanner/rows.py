@@ -128,8 +128,8 @@ def _log(key: str, packed: str | None, previous: Record | None) -> Any:
 def _lease(key: str, ttl: int, now: int) -> tuple[Cell, ...]:
     """Return the cells of a time to live.
 
-    It counts from the commit: `lease_ts` and `ttl` decide. `expire_at` only tells the sweeper where to look, and may be a
-    little early.
+    It counts from the commit: `lease_ts` and `ttl` decide. `expire_at` only tells the sweeper where to look, and may
+    be a little early.
     """
     if not ttl:
         return _NO_LEASE

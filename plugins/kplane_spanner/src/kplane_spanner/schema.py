@@ -82,7 +82,7 @@ LIST_COLUMNS: Final = (
     "WHERE table_schema = '' AND STARTS_WITH(table_name, 'kplane_')"
 )
 LIST_INDEXES: Final = (
-    "SELECT index_name FROM information_schema.indexes "
+    "SELECT index_name FROM information_schema.indexes "  # noqa: S608 - a constant
     f"WHERE table_schema = '' AND table_name = '{RECORDS}' AND index_type = 'INDEX'"
 )
 

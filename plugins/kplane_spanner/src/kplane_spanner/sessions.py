@@ -1,7 +1,7 @@
 """The sessions of a process: a bounded pool from which each call takes one for itself.
 
-Plain sessions only, on the emulator and elsewhere: emulators up to the newest mishandle multiplexed ones (old ones end a
-session's other transaction, newer ones lose writes), and one kind of session is one kind of behaviour.
+Plain sessions only, on the emulator and elsewhere: emulators up to the newest mishandle multiplexed ones (old ones end
+a session's other transaction, newer ones lose writes), and one kind of session is one kind of behaviour.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
 """Watches: one reader of the change log for the whole process, and what it hands to whom.
 
 The hub follows the log while somebody watches: at once when this process committed something, otherwise every poll
-interval. Each read is a snapshot, so its revision is also the newest progress mark. A watch that starts further back than
-the hub remembers, or that is not read for so long that too much would pile up, reads its own part of the log first.
+interval. Each read is a snapshot, so its revision is also the newest progress mark. A watch that starts further back
+than the hub remembers, or that is not read for so long that too much would pile up, reads its own part of the log
+first.
 """
 
 import asyncio
@@ -315,7 +316,7 @@ class Hub:
                 await self._follow()
             except KplaneError as error:
                 self._fail(error)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a driver raises, no watch may be left in silence
                 _log.exception("the reader of the change log failed")
                 self._fail(InternalError(f"the reader of the change log failed: {error}"))
 
@@ -426,5 +427,3 @@ class Hub:
 def _size(event: EngineEvent) -> int:
     size = len(event.value or b"")
     return size + len(event.previous.value) if event.previous is not None else size
-
-

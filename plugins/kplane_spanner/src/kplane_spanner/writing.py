@@ -82,8 +82,8 @@ class Writer:
     async def _create(self, key: str, value: bytes, ttl: int) -> Written | Conflict | None:
         """Insert both rows; None to try again.
 
-        Nothing is read first: the insertion itself is the test. That the commit names a transaction which was begun before
-        makes it safe to send twice; a bare commit that was sent twice could trip over its own row.
+        Nothing is read first: the insertion itself is the test. That the commit names a transaction which was begun
+        before makes it safe to send twice; a bare commit that was sent twice could trip over its own row.
         """
 
         async def insert(transaction: Transaction) -> None:
@@ -99,8 +99,8 @@ class Writer:
     async def _taken(self, key: str) -> Conflict | None:
         """Return what is in the way of a creation.
 
-        None when nothing is any more: the key was deleted meanwhile, its time was over, or only the row of the change log
-        met another one of the same microsecond and tie-breaker.
+        None when nothing is any more: the key was deleted meanwhile, its time was over, or only the row of the change
+        log met another one of the same microsecond and tie-breaker.
         """
         answer = await self._database.read(schema.RECORDS, RECORD_COLUMNS, key_set([(key,)]))
         self._clock.observe(answer.read_micros)
@@ -139,8 +139,8 @@ class Writer:
     async def expire(self, keys: Sequence[str]) -> int:
         """Delete those of some records whose time to live is over, and return how many.
 
-        Whoever commits first wins: a refresh that came before makes the record live on, and of two who want to delete it
-        one finds nothing.
+        Whoever commits first wins: a refresh that came before makes the record live on, and of two who want to delete
+        it one finds nothing.
         """
         deleted = 0
         for batch in _apart(keys):
