@@ -1,4 +1,4 @@
-"""Write the reference pages that repeat what the code says: the engine's promises, errors, capabilities and cases.
+"""Write the pages that repeat what the code says: promises, errors, capabilities, cases, the code of the tutorial.
 
 `--check` writes nothing and fails when a page would change. The hooks stand in docs/reference/plugins.md and the flags
 in docs/reference/flags.md, which have their own tests and their own generator.
@@ -6,6 +6,7 @@ in docs/reference/flags.md, which have their own tests and their own generator.
 
 import argparse
 import ast
+import importlib
 import inspect
 import itertools
 import re
@@ -244,7 +245,46 @@ def cases_page() -> str:
     return "".join(parts)
 
 
+# --- the tutorial -----------------------------------------------------------------------------------------------------
+
+_CODE: Final = re.compile(
+    r"<!-- code: (?P<module>[\w.]+) (?P<name>[\w.]+) -->\n(\n```py\n.*?^```\n)?", re.DOTALL | re.MULTILINE
+)
+
+
+def tutorial_page() -> str:
+    """Return docs/tutorial/write-a-backend.md with its pieces of code as they are in the sources now."""
+    text = (REFERENCE / TUTORIAL).read_text(encoding="utf-8")
+    return _CODE.sub(
+        lambda found: f"<!-- code: {found[1]} {found[2]} -->\n\n```py\n{_source(found[1], found[2])}```\n", text
+    )
+
+
+def _source(module_name: str, name: str) -> str:
+    """Return the source of a function, class, method or constant."""
+    path = inspect.getsourcefile(importlib.import_module(module_name))
+    assert path is not None
+    source = Path(path).read_text(encoding="utf-8")
+    nodes: list[ast.stmt] = ast.parse(source).body
+    for part in name.split("."):
+        found = next(node for node in nodes if part in _names(node))
+        nodes = getattr(found, "body", [])
+    decorators = getattr(found, "decorator_list", [])
+    first = min([found.lineno, *(decorator.lineno for decorator in decorators)])
+    lines = source.splitlines(keepends=True)[first - 1 : found.end_lineno]
+    return textwrap.dedent("".join(lines))
+
+
+def _names(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    return [node.name] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else []
+
+
+TUTORIAL: Final = "../tutorial/write-a-backend.md"
+
 PAGES: Final = {
+    TUTORIAL: tutorial_page,
     "engine.md": engine_page,
     "errors.md": errors_page,
     "capabilities.md": capabilities_page,
