@@ -1,0 +1,90 @@
+"""What a definition's author is told about the rules in its schemas."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from kplane_apiserver.apierrors import field_invalid, field_not_supported, field_required
+from kplane_apiserver.schemas import cel
+from kplane_apiserver.schemas.rules import each_rule
+from kplane_core.errors import StatusCause
+
+_log = logging.getLogger(__name__)
+
+_REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
+
+
+def rule_faults(schema: dict[str, Any], path: str) -> Iterator[StatusCause]:
+    """Yield what is wrong with the rules of a schema; whether they compile, only where CEL is installed."""
+    for rule, place in each_rule(schema, path):
+        yield from _rule_faults(rule, place)
+
+
+def rule_warnings(crd: dict[str, Any]) -> list[str]:
+    """Return what the author of a definition has to know about rules that are not enforced; it is logged too."""
+    found: list[str] = []
+    rules = [rule for schema, path in _schemas(crd) for rule in each_rule(schema, path)]
+    if rules and not cel.available():
+        found.append(
+            f"{len(rules)} validation rules (x-kubernetes-validations) are not enforced: this server has no CEL; "
+            f"install {cel.EXTRA}"
+        )
+    elif rules:
+        found.extend(
+            f"{path}.rule: this rule is not enforced: it uses what this server's CEL does not have"
+            for rule, path in rules
+            if _is_lacking(rule)
+        )
+    for warning in found:
+        _log.warning("CustomResourceDefinition %s: %s", (crd.get("metadata") or {}).get("name"), warning)
+    return found
+
+
+def _schemas(crd: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    for position, version in enumerate((crd.get("spec") or {}).get("versions") or ()):
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if isinstance(schema, dict):
+            yield schema, f"spec.versions[{position}].schema.openAPIV3Schema"
+
+
+def _rule_faults(rule: dict[str, Any], place: str) -> Iterator[StatusCause]:
+    text = (rule.get("rule") or "").strip()
+    if not text:
+        yield field_required(f"{place}.rule", "rule is not specified")
+        return
+    message = rule.get("message")
+    if message is not None and not message.strip():
+        yield field_invalid(f"{place}.message", message, "message must be non-empty if specified")
+    elif message and "\n" in message.strip():
+        yield field_invalid(f"{place}.message", message, "message must not contain line breaks")
+    elif not message and "\n" in text:
+        yield field_required(f"{place}.message", "message must be specified if rule contains line breaks")
+    reason = rule.get("reason")
+    if reason is not None and reason not in _REASONS:
+        yield field_not_supported(f"{place}.reason", reason, _REASONS)
+    if not cel.available():
+        return
+    for field, expression in (("rule", text), ("messageExpression", (rule.get("messageExpression") or "").strip())):
+        if expression:
+            yield from _compile_faults(rule, field, expression, place)
+
+
+def _compile_faults(rule: dict[str, Any], field: str, expression: str, place: str) -> Iterator[StatusCause]:
+    optional = bool(rule.get("optionalOldSelf")) and field == "rule"
+    try:
+        compiled = cel.compile_expression(expression, optional_old=optional)
+    except cel.CelError as error:
+        if not error.lacking:
+            yield field_invalid(f"{place}.{field}", expression, str(error))
+        return
+    if field == "rule" and rule.get("optionalOldSelf") and not compiled.uses_old:
+        words = "may not be set if oldSelf is not used in rule"
+        yield field_invalid(f"{place}.optionalOldSelf", True, words)
+
+
+def _is_lacking(rule: dict[str, Any]) -> bool:
+    try:
+        cel.compile_expression((rule.get("rule") or "").strip(), optional_old=bool(rule.get("optionalOldSelf")))
+    except cel.CelError:
+        return True
+    return False

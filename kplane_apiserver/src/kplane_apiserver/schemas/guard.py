@@ -1,0 +1,129 @@
+"""The schema's part in one request: fit what the client sent, warn or refuse, judge the result."""
+
+from typing import Any
+
+from kplane_apiserver.apierrors import field_invalid, invalid
+from kplane_apiserver.kinds import Kind
+from kplane_apiserver.schemas.compiled import CompiledSchema, compiled, unknown_fields
+from kplane_apiserver.schemas.definitions import rule_warnings
+from kplane_apiserver.schemas.places import Place
+from kplane_core.errors import BadRequest
+
+Document = dict[str, Any]
+
+_DEFINITION = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+
+
+class Guard:
+    """What a write of a kind has to pass; this one lets everything pass."""
+
+    __slots__ = ()
+
+    def fit(self, document: Document, *, patch: bytes | None = None) -> None:
+        """Make an object fit its schema: unknown fields go, defaults come in.
+
+        Args:
+            document: the object; changed in place.
+            patch: the patch that made it; None when the client sent the object itself.
+
+        Raises:
+            BadRequest: it has unknown fields, and the client wants to be refused then.
+            InvalidError: the same for a patch.
+        """
+
+    def fit_old(self, document: Document) -> None:
+        """Make a stored object fit, as a reader would see it."""
+
+    def check(self, new: Document, old: Document | None) -> None:
+        """Return when an object is valid.
+
+        Args:
+            new: the object.
+            old: what it replaces; None on create.
+
+        Raises:
+            InvalidError: 422 with a cause for each fault.
+        """
+
+
+class _SchemaGuard(Guard):
+    """Holds a custom object to its schema."""
+
+    __slots__ = ("_kind", "_schema", "_validation", "_warnings")
+
+    def __init__(self, kind: Kind, schema: CompiledSchema, validation: str, warnings: list[str]) -> None:
+        self._kind = kind
+        self._schema = schema
+        self._validation = validation
+        self._warnings = warnings
+
+    def fit(self, document: Document, *, patch: bytes | None = None) -> None:
+        if self._validation == "Ignore":
+            self._schema.fit(document)
+            return
+        places: list[Place] = []
+        self._schema.fit(document, places)
+        if not places:
+            return
+        found = unknown_fields(places)
+        if self._validation == "Strict":
+            raise self._refusal(found, patch)
+        self._warnings.extend(found)
+
+    def _refusal(self, found: list[str], patch: bytes | None) -> Exception:
+        detail = f"strict decoding error: {', '.join(found)}"
+        if patch is not None:
+            return invalid([field_invalid("patch", patch.decode(errors="replace"), detail)], kind="", name="")
+        kind = self._kind
+        return BadRequest(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {detail}')
+
+    def fit_old(self, document: Document) -> None:
+        self._schema.fit(document)
+
+    def check(self, new: Document, old: Document | None) -> None:
+        causes = self._schema.causes(new, old)
+        if causes:
+            raise invalid(causes, kind=self._kind.kind, name=new["metadata"].get("name", ""), group=self._kind.group)
+
+
+class _DefinitionGuard(Guard):
+    """Warns of rules in a definition that will not be enforced."""
+
+    __slots__ = ("_warnings",)
+
+    def __init__(self, warnings: list[str]) -> None:
+        self._warnings = warnings
+
+    def check(self, new: Document, old: Document | None) -> None:
+        if old is None or new.get("spec") != old.get("spec"):
+            self._warnings.extend(rule_warnings(new))
+
+
+_OPEN = Guard()
+
+
+def guard_for(kind: Kind, validation: str, warnings: list[str]) -> Guard:
+    """Return what a write of a kind has to pass.
+
+    Args:
+        kind: what is written.
+        validation: `Strict`, `Ignore`, or empty or `Warn` for warnings.
+        warnings: takes what the client is told besides the answer.
+    """
+    if kind.custom is not None:
+        return _SchemaGuard(kind, compiled(kind.custom), validation, warnings)
+    return _DefinitionGuard(warnings) if kind.key == _DEFINITION else _OPEN
+
+
+def fits_on_read(kind: Kind) -> bool:
+    """Return whether stored objects of a kind may lack what readers are to see, or hold what they are not to see."""
+    custom = kind.custom
+    if custom is None:
+        return False
+    versions = {*custom.served_versions, *custom.stored_versions}
+    return len(versions) > 1 or compiled(custom).has_defaults
+
+
+def fit_stored(kind: Kind, document: Document) -> bool:
+    """Make a stored object fit the schema of the version that is read; return whether it changed."""
+    return kind.custom is not None and compiled(kind.custom).fit(document)
