@@ -20,8 +20,7 @@ def measure(tries: int) -> Iterable[Result]:
     if not hasattr(os, "wait4"):
         raise Unavailable("this system does not tell what a child process used")
     del tries
-    pair = serving.cores()
-    starts = [_start(None if pair is None else pair[0]) for _ in range(_STARTS + 1)][1:]  # the first one fills caches
+    starts = [_start() for _ in range(_STARTS + 1)][1:]  # the first one compiles modules
     wall, cpu = (statistics.median(values) for values in zip(*starts, strict=True))
     yield Result(
         "start to ready, median of 5",
@@ -34,11 +33,11 @@ def measure(tries: int) -> Iterable[Result]:
     )
 
 
-def _start(core: int | None) -> tuple[float, float]:
+def _start() -> tuple[float, float]:
     with tempfile.TemporaryDirectory(prefix="kplane-bench-") as name:
         folder, port = Path(name), serving.free_port()
         began = time.perf_counter()
-        process = serving.start(folder, port, core=core)
+        process = serving.start(folder, port)
         try:
             serving.wait_until_ready(process, port, folder)
             took = time.perf_counter() - began

@@ -165,8 +165,9 @@ async def _deliveries(store: Store, where: str, watchers: int, tries: int) -> Re
     for watch in watches:
         watch.stop()
         await watch.__aexit__(None, None, None)
-    note = f"{len(keys)} updates in a burst, which are part of the time"
-    return _rate(f"deliveries to {watchers} watchers of {where}", rate, note=note)
+    note = f"{len(keys)} guaranteed_updates in a burst, which are part of the time"
+    reached = "a watcher" if watchers == 1 else f"{watchers} watchers"
+    return _rate(f"deliveries to {reached} of {where}", rate, note=note)
 
 
 async def _take(watch: Watch, expected: int) -> int:
