@@ -123,6 +123,9 @@ async def watch_context_cancel(ctx: Context) -> None:
     now = asyncio.get_running_loop().time()
     watch = await ctx.watch(store, ctx.key("not-existing").rstrip("/"), after=0, deadline=now - 1)
     await ctx.expect_closed(watch)
+    # What a cache in front of the store opens for itself is open once a change came through it.
+    settled = await ctx.watch(store, after=await ctx.current(store))
+    await ctx.expect_event(settled, EventType.ADDED, await ctx.put(store, pod("foo")))
     before = asyncio.all_tasks()
     reading = asyncio.create_task(_read_for_ever(store, ctx.key("not-existing")))
     await asyncio.sleep(0.01)

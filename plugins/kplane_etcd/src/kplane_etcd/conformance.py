@@ -8,7 +8,6 @@ from kplane_core.plugins.capabilities import Capability, Support
 from kplane_etcd.connection import EtcdConnection, Settings
 from kplane_etcd.endpoints import Endpoint, TlsFiles
 from kplane_etcd.plugin import CAPABILITIES
-from kplane_etcd.proxy import TcpProxy
 from kplane_etcd.servers import EtcdServer, find
 from kplane_etcd.transport import Transport
 
@@ -16,8 +15,32 @@ if TYPE_CHECKING:
     from kplane_core.engine.factory import Connection
 
 
+class Faults:
+    """Breaks the way to an etcd on purpose, as the suite asks for it.
+
+    Args:
+        server: the etcd.
+    """
+
+    def __init__(self, server: EtcdServer) -> None:
+        self._server = server
+
+    async def pause(self) -> None:
+        """Let etcd stand still; connections stay open."""
+        await asyncio.to_thread(self._server.pause)
+
+    async def resume(self) -> None:
+        """Let etcd go on."""
+        self._server.resume()
+
+    async def drop(self) -> None:
+        """Cut every connection; etcd is there again at once, on the same data."""
+        await asyncio.to_thread(self._server.kill)
+        await self._server.start()
+
+
 class EtcdHarness:
-    """One etcd process, to which every `connect` is another connection, through a proxy that can break it.
+    """One etcd process, to which every `connect` is another connection.
 
     Attributes:
         name: the backend's name.
@@ -30,7 +53,7 @@ class EtcdHarness:
 
     def __init__(self) -> None:
         self._server: EtcdServer | None = None
-        self.fault: TcpProxy
+        self.fault: Faults
 
     @property
     def server_version(self) -> str:
@@ -43,19 +66,17 @@ class EtcdHarness:
         return find().features.capabilities(CAPABILITIES)
 
     async def start(self) -> None:
-        """Start etcd and the proxy."""
+        """Start etcd."""
         binary = find()
         # Unasked progress is short only where it may be asked for: elsewhere it must not come during a case.
         flags = ["--experimental-watch-progress-notify-interval=500ms"] if binary.features.progress else []
         self._server = EtcdServer(binary, flags=flags)
         await self._server.start()
-        self.fault = TcpProxy(self._server.port)
-        await self.fault.start()
+        self.fault = Faults(self._server)
 
     async def stop(self) -> None:
-        """Stop both, and remove the data."""
+        """Stop it, and remove the data."""
         if self._server is not None:
-            await self.fault.stop()
             await asyncio.to_thread(self._server.remove)
         self._server = None
 
@@ -67,7 +88,8 @@ class EtcdHarness:
 
     async def connect(self) -> "Connection":
         """Return a new connection to etcd."""
-        transport = Transport([Endpoint(f"http://127.0.0.1:{self.fault.port}", TlsFiles())])
+        assert self._server is not None
+        transport = Transport([Endpoint(self._server.url, TlsFiles())])
         connection = EtcdConnection(transport, Settings(compaction_interval=0.0))
         try:
             await connection.start()
@@ -77,13 +99,12 @@ class EtcdHarness:
         return connection
 
     def shared_task(self, task: "asyncio.Task[object]") -> bool:
-        """Return whether a task belongs to a connection or the proxy rather than to a case."""
+        """Return whether a task belongs to a connection rather than to a case."""
         return task.get_name() in {
             "kplane-compaction",
             "kplane-probe",
             "kplane-etcd-monitor",
             "kplane-etcd-lease",
-            "kplane-proxy",
         }
 
 

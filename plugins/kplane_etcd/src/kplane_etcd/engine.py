@@ -193,7 +193,7 @@ class EtcdEngine:
             try:
                 await self._beyond_the_edge(after)
             except BaseException:
-                watch.close()
+                await watch.aclose()
                 raise
         return watch
 

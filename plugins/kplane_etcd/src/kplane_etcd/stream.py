@@ -94,13 +94,13 @@ class WatchStream:
                 while not (response := await stream._read()).created:
                     pass
         except TimeoutError as error:
-            stream.cancel()
+            await stream.aclose()
             raise StreamLost(f"etcd did not take on a watch within {transport.attempt_timeout:g} s") from error
         except BaseException:
-            stream.cancel()
+            await stream.aclose()
             raise
         if response.canceled:
-            stream.cancel()
+            await stream.aclose()
             raise _refusal(response)
         stream.revision = response.header.revision
         return stream
@@ -175,6 +175,7 @@ class WatchStream:
         self.cancel()
         if self._asking is not None:
             await asyncio.wait([self._asking])
+        await self._call.code()
 
 
 def _lost(error: grpc.aio.AioRpcError) -> KplaneError:
