@@ -38,9 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         began = time.perf_counter()
         try:
             measured[name] = list(_load(name).measure(options.tries))
-        except Unavailable as reason:
+        except (Unavailable, RuntimeError) as reason:  # the other sections are still worth having
             failed = True
-            print(f"{name}: cannot be measured here: {reason}", file=sys.stderr)
+            print(f"{name}: cannot be measured: {reason}", file=sys.stderr)
         else:
             print(f"{name}: measured in {time.perf_counter() - began:.1f} s", file=sys.stderr)
     _report(measured, before)
