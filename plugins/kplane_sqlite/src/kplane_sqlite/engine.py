@@ -134,7 +134,7 @@ class SqliteEngine:
         Raises:
             EngineUnreachable: it cannot, it did not, or the file is not the one that was opened.
         """
-        await self._readers.apart(reading.position)
+        await self._readers.quickly(reading.position)
         try:
             stat = self._settings.path.stat()
         except OSError as error:
@@ -148,14 +148,17 @@ class SqliteEngine:
         """Return the bytes of the database and of its write-ahead log."""
         self._open_writer()
         log = self._settings.path.with_name(f"{self._settings.path.name}-wal")
-        return self._settings.path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+        try:
+            return self._settings.path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+        except OSError as error:
+            raise EngineUnreachable(f"{self._settings.path}: the file is gone: {error.strerror}") from error
 
     async def aclose(self) -> None:
         """End all watches, finish what is being written and close the file; idempotent."""
         if self._closed:
             return
         self._closed = True
-        self._hub.close()
+        await self._hub.aclose()
         await self.integrity.aclose()
         self._readers.refuse()
         await asyncio.to_thread(self._close)

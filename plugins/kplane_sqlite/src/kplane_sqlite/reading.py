@@ -49,6 +49,9 @@ _SINCE: Final = (
 )
 
 
+_PAGE_BYTES: Final = 16 << 20  # of values in one page of changes, about
+
+
 class Expired(Exception):
     """What was read holds a record whose time has come: no error, the caller deletes what is due and reads again."""
 
@@ -158,10 +161,14 @@ def since(connection: sqlite3.Connection, bounds: tuple[str, str], after: int, l
         newest, floor = position(connection)
         if after + 1 < floor:
             raise Compacted(after, floor)
-        rows = connection.execute(_SINCE, (after, *bounds, limit)).fetchall()
-    events = [_event(*row) for row in rows]
-    more = len(rows) == limit
-    return Since(events, rows[-1][0] if more else max(newest, after), more)
+        events, size = [], 0
+        for row in connection.execute(_SINCE, (after, *bounds, limit)):
+            events.append(_event(*row))
+            size += len(row[3] or b"") + len(row[4] or b"")
+            if size >= _PAGE_BYTES:
+                break
+    more = len(events) == limit or size >= _PAGE_BYTES
+    return Since(events, events[-1].revision if more else max(newest, after), more)
 
 
 def position(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -204,7 +211,7 @@ class Readers:
         threads: how many long reads run at once.
     """
 
-    def __init__(self, settings: Settings, threads: int = 2) -> None:
+    def __init__(self, settings: Settings, threads: int = 3) -> None:
         self._settings = settings
         # Waiting is for threads: on the loop a lock (there is one only while a crash is repaired) means "ask a thread".
         self._quick = schema.connect(settings.path, busy_timeout=0.0)

@@ -17,7 +17,8 @@ from kplane_sqlite.reading import Readers
 
 _POLL: Final = 0.02  # seconds between looks at what other processes committed
 _PAGE: Final = 1000
-_PENDING: Final = 10_000  # events that are kept for a reader before it is sent back to the file
+_PENDING: Final = 2000  # events that are kept for a reader before it is sent back to the file
+_LAST: Final = "\U0010ffff" * 4  # no key comes after it
 
 
 class SqliteWatch:
@@ -178,9 +179,8 @@ class Hub:
     def remove(self, watch: SqliteWatch) -> None:
         """Forget a watch; without any, nothing is followed."""
         self._watches.discard(watch)
-        if not self._watches and self._task is not None:
-            self._task.cancel()
-            self._task = None
+        if not self._watches:
+            self._gap.set()  # the follower ends
 
     async def since(self, bounds: tuple[str, str], after: int, limit: int) -> reading.Since:
         """Return changes of a range from the file."""
@@ -208,10 +208,14 @@ class Hub:
             with contextlib.suppress(Compacted):
                 await self._fetch()
 
-    def close(self) -> None:
-        """End every watch."""
+    async def aclose(self) -> None:
+        """End every watch, and what follows the file for them."""
         for watch in list(self._watches):
             watch.close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
 
     def _mark(self) -> None:
         for watch in self._watches:
@@ -226,7 +230,7 @@ class Hub:
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()
         marked = loop.time()
-        while True:
+        while self._watches:
             # When nothing tells of a commit here, look at the file for those of others.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL):
@@ -235,19 +239,18 @@ class Hub:
             try:
                 await self._fetch()
             except (Compacted, EngineUnreachable) as error:
-                for watch in list(self._watches):
+                for watch in self._watches:
                     watch.fail(error)
-                self._task = None
                 self._watches.clear()
-                return
             if self._interval and loop.time() - marked >= self._interval:
                 marked = loop.time()
                 self._mark()
+        self._task = None
 
     async def _fetch(self) -> None:
         """Publish what was committed since, by whomever."""
         while (await self._readers.quickly(reading.position))[0] > self._seen:
-            page = await self.since(("", "\U0010ffff"), self._seen, _PAGE)
+            page = await self.since(("", _LAST), self._seen, _PAGE)
             # What this process committed in the meantime may be published already.
             events = [event for event in page.events if event.revision > self._seen]
             if page.position > self._seen:

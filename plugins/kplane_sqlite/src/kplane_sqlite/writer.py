@@ -20,6 +20,7 @@ from kplane_sqlite.changes import Change, Transaction, next_expiry
 from kplane_sqlite.opening import Opened, Settings
 
 _TOGETHER: Final = 512  # changes in one transaction, at most
+_BYTES_TOGETHER: Final = 16 << 20  # and as soon as their values have so many bytes, no more
 _IDLE: Final = 1.0  # seconds after which it looks for deadlines that another process has set
 _RETRY: Final = 0.5  # seconds before what is due and could not be deleted is tried again
 _TROUBLED: Final = 10.0  # seconds; without writes nobody can know whether the trouble is over
@@ -114,17 +115,22 @@ class Writer:
             if isinstance(job, _Call):
                 self._answer_call(job)
                 continue
-            batch = [job]
-            while len(batch) < _TOGETHER and waiting is None and not self._jobs.empty():
-                following = self._jobs.get()
-                if isinstance(following, _Write):
-                    batch.append(following)
-                elif following is None:
-                    self._jobs.put(None)  # nobody queues anything behind it
-                    break
-                else:
-                    waiting = following
+            batch, waiting = self._gather(job)
             self._answer_writes(batch)
+
+    def _gather(self, first: _Write) -> tuple[list[_Write], _Job]:
+        """Return what is queued behind a write as far as it can be committed with it, and what comes after that."""
+        batch, size = [first], 0
+        while len(batch) < _TOGETHER and size < _BYTES_TOGETHER and not self._jobs.empty():
+            following = self._jobs.get()
+            if following is None:
+                self._jobs.put(None)  # nobody queues anything behind it
+                break
+            if isinstance(following, _Call):
+                return batch, following
+            batch.append(following)
+            size += len(following.change.value or b"")
+        return batch, None
 
     def _patience(self) -> float:
         if self._due is None:
