@@ -1,16 +1,17 @@
 """OpenAPI: the v3 index and one document per group and version, and an empty v2 document.
 
-The documents are minimal. kubectl reads from them whether a kind takes `fieldValidation` and which patches it
-understands, and refuses to apply or create without them. Custom kinds bring their schemas along, for `kubectl
-explain`; a schema is encoded once for all clusters that share the definition.
+Paths are as short as can be: kubectl reads from them whether a kind takes `fieldValidation` and which patches it
+understands, and refuses to apply or create without them. Schemas are there for `kubectl explain`: builtin kinds have
+those that Kubernetes publishes, unpacked when they are asked for; custom kinds bring theirs along, and a schema is
+encoded once for all clusters that share the definition.
 
 kubectl falls back to v2 for a kind that v3 does not know (yet), and to 1.28 for every kind. A document that describes
 nothing lets it go on without a check of its own; an error would stop it.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,7 @@ from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.etags import tagged
 from kplane_apiserver.http import Response
 from kplane_apiserver.kinds import CustomKind, Kind, builtin_kinds
+from kplane_apiserver.schemas import published
 
 _ENCODE = msgspec.json.Encoder().encode
 _INFO = _ENCODE({"title": "Kubernetes", "version": "v1"})
@@ -40,38 +42,11 @@ _OK = {"200": {"description": "OK"}}
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _TEXT = {"type": "string"}
-_TEXTS = {"type": "object", "additionalProperties": _TEXT}
-_OBJECT_META = {
-    "description": "What every object has: its name, its identity and its labels.",
-    "type": "object",
-    "properties": {
-        "name": {"description": "The name, unique within the namespace or cluster.", **_TEXT},
-        "generateName": {"description": "A prefix from which the server makes a unique name.", **_TEXT},
-        "namespace": {"description": "The namespace; empty for what lives in none.", **_TEXT},
-        "labels": {"description": "Names and values to select by.", **_TEXTS},
-        "annotations": {"description": "Names and values for tools.", **_TEXTS},
-        "uid": {"description": "Tells it from every other object there was.", **_TEXT},
-        "resourceVersion": {"description": "Changes with every change of the object.", **_TEXT},
-        "generation": {"description": "Counts the changes of what is wanted.", "type": "integer", "format": "int64"},
-        "creationTimestamp": {"description": "When it was created.", "format": "date-time", **_TEXT},
-        "deletionTimestamp": {"description": "When its deletion was asked for.", "format": "date-time", **_TEXT},
-        "deletionGracePeriodSeconds": {"type": "integer", "format": "int64"},
-        "finalizers": {"description": "Who has to agree before it goes.", "type": "array", "items": _TEXT},
-        "ownerReferences": {
-            "description": "The objects it goes with.",
-            "type": "array",
-            "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-        },
-        "managedFields": {
-            "description": "Who set which fields.",
-            "type": "array",
-            "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-        },
-    },
-}
 _API_VERSION = {"description": "The group and version that the object is written in.", **_TEXT}
 _KIND = {"description": "The kind of the object.", **_TEXT}
 _METADATA = {"description": "Standard metadata.", "allOf": [{"$ref": f"#/components/schemas/{_META}"}]}
+
+_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 _schemas: WeakKeyDictionary[CustomKind, bytes] = WeakKeyDictionary()
 
@@ -109,13 +84,15 @@ def respond(
             pass
         case _:
             return None
-    builtin = _builtin_documents(root=catalog.is_root(cluster)).get((group, version))
+    root = catalog.is_root(cluster)
+    builtin = _builtin_paths(root=root).get((group, version))
     custom = _custom_of(catalog, cluster, group, version)
     if custom:
         etag = _hash(catalog.view(cluster).fingerprint, group, version)
-        body = _document((*_builtin_of(catalog, cluster, group, version), *custom))
+        body = _document(_builtin_of(catalog, cluster, group, version), custom)
     elif builtin:
-        body, etag = builtin
+        etag = builtin[1]
+        body = b"" if if_none_match == b'"%s"' % etag.encode() else _builtin_document(group, version, root=root)
     else:
         return None
     return tagged(body, etag, if_none_match, headers=(_KEEP if query_hash == etag else _REVALIDATE,))
@@ -133,7 +110,7 @@ def _index(catalog: Catalog, cluster: str, if_none_match: bytes) -> Response:
     memo = ("openapi", root)
     body: bytes | None = view.memo.get(memo)
     if body is None:
-        hashes = {key: etag for key, (_, etag) in _builtin_documents(root=root).items()}
+        hashes = {key: etag for key, (_, etag) in _builtin_paths(root=root).items()}
         hashes |= {(kind.group, kind.version): _hash(view.fingerprint, kind.group, kind.version) for kind in view.kinds}
         body = view.memo[memo] = _ENCODE({"paths": dict(_index_entry(*entry) for entry in hashes.items())})
     etag = _hash(body.decode())
@@ -154,34 +131,54 @@ def _hash(*parts: str) -> str:
 
 
 @cache
-def _builtin_documents(*, root: bool) -> dict[tuple[str, str], tuple[bytes, str]]:
-    grouped: dict[tuple[str, str], list[Kind]] = {}
+def _builtin_paths(*, root: bool) -> dict[tuple[str, str], tuple[bytes, str]]:
+    """Return the paths of each group and version and the hash of its document."""
+    grouped: dict[tuple[str, str], dict[str, Any]] = {}
     for kind in builtin_kinds().values():
         if root or not kind.root_only:
-            grouped.setdefault((kind.group, kind.version), []).append(kind)
-    documents = {key: _document(kinds) for key, kinds in grouped.items()}
-    return {key: (body, _hash(body.decode())) for key, body in documents.items()}
+            grouped.setdefault((kind.group, kind.version), {}).update(_paths(kind))
+    encoded = {key: _ENCODE(paths) for key, paths in grouped.items()}
+    return {key: (paths, _hash(published.digest(), paths.decode())) for key, paths in encoded.items()}
 
 
-def _builtin_of(catalog: Catalog, cluster: str, group: str, version: str) -> Iterator[Kind]:
-    return (kind for kind in catalog.builtin(cluster) if kind.group == group and kind.version == version)
+@lru_cache(maxsize=8)
+def _builtin_document(group: str, version: str, *, root: bool) -> bytes:
+    kinds = [kind for kind in builtin_kinds().values() if (kind.group, kind.version) == (group, version)]
+    return _assembled(_builtin_paths(root=root)[group, version][0], _builtin_schemas(group, version, kinds))
+
+
+def _builtin_schemas(group: str, version: str, kinds: Iterable[Kind]) -> dict[str, bytes]:
+    names = {kind.kind: kind for kind in kinds}
+    found = published.definition_names(group, version, names)
+    for name in found:
+        names.pop(name.rpartition(".")[2], None)
+    # Kinds that Kubernetes does not have are of this server's own; what they have in common is described.
+    own = {_schema_name(kind): _whole_schema(kind, _OPEN) for kind in names.values()}
+    return {**published.closure([*found, _META]), **own}
+
+
+def _builtin_of(catalog: Catalog, cluster: str, group: str, version: str) -> Sequence[Kind]:
+    return [kind for kind in catalog.builtin(cluster) if kind.group == group and kind.version == version]
 
 
 def _custom_of(catalog: Catalog, cluster: str, group: str, version: str) -> Sequence[Kind]:
     return [kind for kind in catalog.view(cluster).kinds if kind.group == group and kind.version == version]
 
 
-def _document(kinds: Iterable[Kind]) -> bytes:
+def _document(builtin: Sequence[Kind], custom: Sequence[Kind]) -> bytes:
     paths: dict[str, Any] = {}
-    schemas: list[bytes] = []
-    for kind in kinds:
+    for kind in (*builtin, *custom):
         paths.update(_paths(kind))
-        if kind.custom is not None:
-            schemas.append(b"%s:%s" % (_ENCODE(_schema_name(kind)), _schema(kind, kind.custom)))
-    if schemas:
-        schemas.append(b"%s:%s" % (_ENCODE(_META), _ENCODE(_OBJECT_META)))
-    parts = (_INFO, _ENCODE(paths), b",".join(schemas))
-    return b'{"openapi":"3.0.0","info":%s,"paths":%s,"components":{"schemas":{%s}}}' % parts
+    schemas = published.closure([_META])
+    if builtin:
+        schemas |= _builtin_schemas(builtin[0].group, builtin[0].version, builtin)
+    schemas |= {_schema_name(kind): _schema(kind, kind.custom) for kind in custom if kind.custom is not None}
+    return _assembled(_ENCODE(paths), schemas)
+
+
+def _assembled(paths: bytes, schemas: Mapping[str, bytes]) -> bytes:
+    members = b",".join([b"%s:%s" % (_ENCODE(name), schemas[name]) for name in sorted(schemas)])
+    return b'{"openapi":"3.0.0","info":%s,"paths":%s,"components":{"schemas":{%s}}}' % (_INFO, paths, members)
 
 
 def _paths(kind: Kind) -> Iterator[tuple[str, Any]]:
@@ -224,7 +221,7 @@ def _group_version_kind(kind: Kind) -> dict[str, str]:
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
-# --- schemas of custom kinds ------------------------------------------------------------------------------------------
+# --- schemas of kinds that are not Kubernetes' ------------------------------------------------------------------------
 
 
 def _schema_name(kind: Kind) -> str:
@@ -234,9 +231,11 @@ def _schema_name(kind: Kind) -> str:
 def _schema(kind: Kind, custom: CustomKind) -> bytes:
     known = _schemas.get(custom)
     if known is None:
-        schema = custom.schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        properties = {**(schema.get("properties") or {})}
-        properties |= {"apiVersion": _API_VERSION, "kind": _KIND, "metadata": _METADATA}
-        whole = {**schema, "properties": properties, "x-kubernetes-group-version-kind": [_group_version_kind(kind)]}
-        known = _schemas[custom] = _ENCODE(whole)
+        known = _schemas[custom] = _whole_schema(kind, custom.schema or _OPEN)
     return known
+
+
+def _whole_schema(kind: Kind, schema: dict[str, Any]) -> bytes:
+    properties = {**(schema.get("properties") or {})}
+    properties |= {"apiVersion": _API_VERSION, "kind": _KIND, "metadata": _METADATA}
+    return _ENCODE({**schema, "properties": properties, "x-kubernetes-group-version-kind": [_group_version_kind(kind)]})

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import msgspec
+
 from kplane_apiserver.apierrors import field_invalid, invalid
 from kplane_apiserver.kinds import Kind
 from kplane_apiserver.schemas.compiled import CompiledSchema, compiled, unknown_fields
 from kplane_apiserver.schemas.definitions import rule_warnings
 from kplane_apiserver.schemas.places import Place
-from kplane_core.errors import BadRequest
+from kplane_core.errors import BadRequest, KplaneError
 
 Document = dict[str, Any]
 
@@ -19,12 +21,11 @@ class Guard:
 
     __slots__ = ()
 
-    def fit(self, document: Document, *, patch: bytes | None = None) -> None:
+    def fit(self, document: Document) -> None:
         """Make an object fit its schema: unknown fields go, defaults come in.
 
         Args:
             document: the object; changed in place.
-            patch: the patch that made it; None when the client sent the object itself.
 
         Raises:
             BadRequest: it has unknown fields, and the client wants to be refused then.
@@ -49,31 +50,36 @@ class Guard:
 class _SchemaGuard(Guard):
     """Holds a custom object to its schema."""
 
-    __slots__ = ("_kind", "_schema", "_validation", "_warnings")
+    __slots__ = ("_kind", "_patched", "_schema", "_validation", "_warnings")
 
-    def __init__(self, kind: Kind, schema: CompiledSchema, validation: str, warnings: list[str]) -> None:
+    def __init__(
+        self, kind: Kind, schema: CompiledSchema, validation: str, warnings: list[str], *, patched: bool
+    ) -> None:
         self._kind = kind
+        self._patched = patched
         self._schema = schema
         self._validation = validation
         self._warnings = warnings
 
-    def fit(self, document: Document, *, patch: bytes | None = None) -> None:
+    def fit(self, document: Document) -> None:
         if self._validation == "Ignore":
             self._schema.fit(document)
             return
         places: list[Place] = []
+        strict = self._validation == "Strict"
+        sent = msgspec.json.encode(document).decode() if strict and self._patched else ""
         self._schema.fit(document, places)
         if not places:
             return
         found = unknown_fields(places)
-        if self._validation == "Strict":
-            raise self._refusal(found, patch)
+        if strict:
+            raise self._refusal(found, sent)
         self._warnings.extend(found)
 
-    def _refusal(self, found: list[str], patch: bytes | None) -> Exception:
+    def _refusal(self, found: list[str], sent: str) -> KplaneError:
         detail = f"strict decoding error: {', '.join(found)}"
-        if patch is not None:
-            return invalid([field_invalid("patch", patch.decode(errors="replace"), detail)], kind="", name="")
+        if sent:
+            return invalid([field_invalid("patch", sent, detail)], kind="", name="")
         kind = self._kind
         return BadRequest(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {detail}')
 
@@ -102,16 +108,17 @@ class _DefinitionGuard(Guard):
 _OPEN = Guard()
 
 
-def guard_for(kind: Kind, validation: str, warnings: list[str]) -> Guard:
+def guard_for(kind: Kind, validation: str, warnings: list[str], *, patched: bool = False) -> Guard:
     """Return what a write of a kind has to pass.
 
     Args:
         kind: what is written.
         validation: `Strict`, `Ignore`, or empty or `Warn` for warnings.
         warnings: takes what the client is told besides the answer.
+        patched: whether a patch made the object, so that the client did not send it itself.
     """
     if kind.custom is not None:
-        return _SchemaGuard(kind, compiled(kind.custom), validation, warnings)
+        return _SchemaGuard(kind, compiled(kind.custom), validation, warnings, patched=patched)
     return _DefinitionGuard(warnings) if kind.key == _DEFINITION else _OPEN
 
 
