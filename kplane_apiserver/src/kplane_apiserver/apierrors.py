@@ -172,7 +172,7 @@ def _shown(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return f'"{value}"'
+            return msgspec.json.encode(value).decode()
         case list() | dict():
             return msgspec.json.encode(value).decode()
         case _:

@@ -10,6 +10,7 @@ import msgspec
 from kplane_apiserver.caches import CacheOnDemand
 from kplane_apiserver.fields import selectable_fields
 from kplane_apiserver.kinds import Kind
+from kplane_apiserver.schemas import fit_stored, fits_on_read
 from kplane_apiserver.settings import Settings
 from kplane_core.errors import InvalidKey, Subject
 from kplane_core.multicluster.keylayout import KeyLayout
@@ -28,6 +29,7 @@ class _Head(msgspec.Struct):
 
 _HEAD = msgspec.json.Decoder(_Head)
 _METADATA = b'"metadata":{'
+_NO_HEAD = b"\0"
 _VERSION = b'"metadata":{"resourceVersion":"%d",'
 
 
@@ -47,7 +49,7 @@ class Served:
         list_head: how the JSON of a list of this kind begins, up to the resourceVersion.
     """
 
-    __slots__ = ("attributes", "head", "kind", "layout", "list_head", "plain", "splice", "store")
+    __slots__ = ("_fits", "attributes", "head", "kind", "layout", "list_head", "plain", "splice", "store")
 
     def __init__(self, kind: Kind, store: Store, layout: KeyLayout, attributes: AttributeFunc) -> None:
         self.kind = kind
@@ -57,7 +59,9 @@ class Served:
         self.attributes = attributes
         names = {"apiVersion": kind.api_version, "kind": kind.kind}
         self.head = msgspec.json.encode(names)[:-1] + b","
-        self.splice = self.head + _METADATA + b'"'
+        # What may lack defaults or hold another version's fields is looked at closely, so no head lets it pass.
+        self._fits = fits_on_read(kind)
+        self.splice = _NO_HEAD if self._fits else self.head + _METADATA + b'"'
         listed = {"kind": kind.list_kind, "apiVersion": kind.api_version}
         self.list_head = msgspec.json.encode(listed)[:-1] + b',"metadata":{"resourceVersion":"'
 
@@ -84,7 +88,7 @@ class Served:
     def raw(self, stored: StoredObject) -> bytes:
         """Return the object's JSON in this kind's version, without resourceVersion."""
         raw = stored.raw
-        return raw if raw.startswith(self.head) else self._converted(raw)
+        return raw if raw.startswith(self.head) and not self._fits else self._converted(raw)
 
     def data(self, stored: StoredObject) -> bytes:
         """Return the JSON that clients of this kind receive."""
@@ -112,6 +116,8 @@ class Served:
         document = stored.decode()
         if document:
             document["apiVersion"], document["kind"] = self.kind.api_version, self.kind.kind
+            if self._fits:
+                fit_stored(self.kind, document)
         return document
 
     def subject(self, name: str) -> Subject:
@@ -120,7 +126,7 @@ class Served:
 
     def _spliced(self, stored: StoredObject) -> bytes:
         raw = stored.raw
-        if not raw.startswith(self.head):
+        if self._fits or not raw.startswith(self.head):
             raw = self._converted(raw)
         return splice_resource_version(raw, stored.revision)
 
@@ -128,12 +134,22 @@ class Served:
         """Give an object that was stored in another version this kind's names; the versions' fields are the same."""
         if not raw:
             return raw
+        if self._fits:
+            return self._fitted(raw)
         found = _HEAD.decode(raw)
         stored_head = msgspec.json.encode({"apiVersion": found.apiVersion, "kind": found.kind})[:-1] + b","
         if raw.startswith(stored_head):
             return self.head + raw[len(stored_head) :]
         document = decode_object(raw)
         document["apiVersion"], document["kind"] = self.kind.api_version, self.kind.kind
+        return encode_object(document)
+
+    def _fitted(self, raw: bytes) -> bytes:
+        """Return a stored object as the schema of this version has it."""
+        document = decode_object(raw)
+        document["apiVersion"], document["kind"] = self.kind.api_version, self.kind.kind
+        if not fit_stored(self.kind, document) and raw.startswith(self.head):
+            return raw
         return encode_object(document)
 
 
