@@ -1,6 +1,6 @@
 """The spanner backend on Google's emulator: against the bare client, and the time from a commit to its event.
 
-The bare client is google-cloud-spanner's own `AsyncClient`, doing the same reads and mutations in the same transactions.
+The bare client is google-cloud-spanner's own `AsyncClient`, with the same reads and mutations in its transactions.
 """
 
 import asyncio

@@ -3,6 +3,7 @@
 import asyncio
 import random
 
+import grpc
 import pytest
 
 from kplane_core.engine.interface import Compacted, Conflict, EngineUnreachable, Record, ValueTooLarge, Written
@@ -22,8 +23,9 @@ async def collect(watch, last):
     return events
 
 
-def test_commits_that_come_back_out_of_order_are_delivered_in_order(options, open_engines, monkeypatch):
-    """64 writers whose calls return late and in any order: watches see the order of commits, lists the same."""
+@pytest.fixture
+def delayed_commits(monkeypatch):
+    """Commits that reach the database late, and whose calls return late, each by another time."""
     commit = Calls.commit
     chance = random.Random(7)
 
@@ -34,43 +36,49 @@ def test_commits_that_come_back_out_of_order_are_delivered_in_order(options, ope
         return micros
 
     monkeypatch.setattr(Calls, "commit", delayed)
-    returned = []
 
-    async def write(engine, number):
-        key = f"/r/{number % 40:02}"
-        while True:
-            found = (await engine.read(key)).record
-            done = await engine.write(key, f"{number}".encode(), expect=found.mod_revision if found else 0)
-            if isinstance(done, Written):
-                returned.append(done.revision)
-                return
+
+async def write_until_done(engine, key, value, returned):
+    """Write a key whatever it holds, and note the revision when the call returns."""
+    while True:
+        found = (await engine.read(key)).record
+        done = await engine.write(key, value, expect=found.mod_revision if found else 0)
+        if isinstance(done, Written):
+            returned.append(done.revision)
+            return
+
+
+async def list_often(engine, lists):
+    for _ in range(10):
+        lists.append(await engine.scan("/r/", "/r0"))
+        await asyncio.sleep(0.05)
+
+
+def state_at(events, revision):
+    """Return what the changes up to a revision leave."""
+    return {event.key: event.value for event in events if event.revision <= revision}
+
+
+def test_commits_that_come_back_out_of_order_are_delivered_in_order(options, open_engines, delayed_commits):
+    """64 writers whose calls return late and in any order: watches see the order of commits, lists the same."""
 
     async def scenario():
-        async with open_engines(options, 2) as (one, two):
-            start = await one.revision()
-            watches = [await engine.watch("/r/", "/r0", after=start, progress=True) for engine in (one, two)]
-            lists = []
-
-            async def look():
-                for _ in range(10):
-                    lists.append(await two.scan("/r/", "/r0"))
-                    await asyncio.sleep(0.05)
-
+        async with open_engines(options, 2) as pair:
+            start = await pair[0].revision()
+            watches = [await engine.watch("/r/", "/r0", after=start, progress=True) for engine in pair]
+            lists, returned = [], []
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(look())
+                tasks.create_task(list_often(pair[1], lists))
                 for number in range(64):
-                    tasks.create_task(write((one, two)[number % 2], number))
-            assert returned != sorted(returned), "the delays did not put anything out of order: the test shows nothing"
+                    value = str(number).encode()
+                    tasks.create_task(write_until_done(pair[number % 2], f"/r/{number % 40:02}", value, returned))
+            assert returned != sorted(returned), "the delays put nothing out of order: the test shows nothing"
             seen = [await collect(watch, max(returned)) for watch in watches]
             for events in seen:
                 assert [event.revision for event in events] == sorted(returned)
-            lists.append(await one.scan("/r/", "/r0"))
+            lists.append(await pair[0].scan("/r/", "/r0"))
             for page in lists:
-                state = {}
-                for event in seen[0]:
-                    if event.revision <= page.revision:
-                        state[event.key] = event.value
-                assert {record.key: record.value for record in page.records} == state
+                assert {record.key: record.value for record in page.records} == state_at(seen[0], page.revision)
 
     asyncio.run(scenario())
 
@@ -81,7 +89,7 @@ def test_a_creation_that_is_sent_twice_is_one_creation(options, open_engines, mo
     async def scenario():
         async with open_engines(options) as engine:
             calls = engine.database._calls
-            commit, sent = calls._commit, []
+            commit, sent, nothing = calls._commit, [], grpc.aio.Metadata()
 
             def lossy(request, **details):
                 call = commit(request, **details)
@@ -91,7 +99,7 @@ def test_a_creation_that_is_sent_twice_is_one_creation(options, open_engines, mo
 
                 async def lose():
                     await call
-                    raise Lost
+                    raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "the connection broke")
 
                 return lose()
 
@@ -99,13 +107,6 @@ def test_a_creation_that_is_sent_twice_is_one_creation(options, open_engines, mo
             done = await engine.write("/a", b"1", expect=0)
             assert len(sent) == 2
             assert (await engine.read("/a")).record == Record("/a", b"1", done.revision, done.revision)
-
-    import grpc
-
-    class Lost(grpc.aio.AioRpcError):
-        def __init__(self):
-            metadata = grpc.aio.Metadata()
-            super().__init__(grpc.StatusCode.UNAVAILABLE, metadata, metadata, "the connection broke")
 
     asyncio.run(scenario())
 
@@ -308,7 +309,9 @@ def test_an_idle_hub_stops_asking_and_goes_on_without_a_gap(options, open_engine
             first = await engine.write("/a", b"1", expect=0)
             await collect(watch, first.revision)
             await watch.aclose()
-            while engine.hub._following:
+            for _ in range(200):
+                if not engine.hub._following:
+                    break
                 await asyncio.sleep(0.02)
             second = await engine.write("/b", b"1", expect=0)
             watch = await engine.watch("/", "0", after=first.revision)

@@ -15,6 +15,9 @@ from kplane_spanner.plugin import SpannerOptions
 KPLANE = Path(sys.executable).with_name("kplane")
 
 
+THERE = ("--spanner-project=p", "--spanner-instance=i", "--spanner-database=db")
+
+
 def serve(*flags):
     """Run `kplane serve` with the backend, which must refuse to start."""
     command = [KPLANE, "serve", "--port", "0", "--storage-backend", "spanner", *flags]
@@ -44,19 +47,19 @@ def test_the_backend_declares_everything_supported():
         (["--spanner-project=p", "--spanner-instance=i"], "--spanner-database"),
         (["--spanner-project=p", "--spanner-instance=i", "--spanner-database=D B"], "--spanner-database"),
         (
-            ["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-max-sessions=0"],
+            [*THERE, "--spanner-max-sessions=0"],
             "max-sessions",
         ),
         (
-            ["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-history-retention=8d"],
+            [*THERE, "--spanner-history-retention=8d"],
             "retention",
         ),
         (
-            ["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-history-retention=1s"],
+            [*THERE, "--spanner-history-retention=1s"],
             "retention",
         ),
         (
-            ["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-watch-poll-interval=0"],
+            [*THERE, "--spanner-watch-poll-interval=0"],
             "poll",
         ),
         (
@@ -69,7 +72,7 @@ def test_the_backend_declares_everything_supported():
             "credentials",
         ),
         (
-            ["--spanner-project=p", "--spanner-instance=i", "--spanner-database=db", "--spanner-create-instance"],
+            [*THERE, "--spanner-create-instance"],
             "emulator only",
         ),
     ],

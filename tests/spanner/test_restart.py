@@ -91,7 +91,7 @@ def test_closing_does_not_wait_for_a_database_that_is_gone(make_emulator, make_o
 
 def test_nobody_there_is_one_error_in_time(make_options):
     async def scenario():
-        with pytest.raises(Unreachable, match="127.0.0.1"):
+        with pytest.raises(Unreachable, match=r"127\.0\.0\.1"):
             await open_engine(make_options("127.0.0.1:1"))
 
     asyncio.run(scenario())

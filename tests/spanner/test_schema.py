@@ -134,6 +134,33 @@ def test_another_schema_version_is_an_error_that_names_both(options, open_engine
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("kept", "raised"), [("1h", True), ("3600s", True), ("2h", False), ("7d", False), ("", False)])
+def test_a_retention_that_is_too_short_is_raised(options, open_engines, monkeypatch, kept, raised):
+    """The emulator does not tell how long it keeps versions; the cloud does."""
+    options = attrs.evolve(options, history_retention=2 * 3600.0)
+    applied = []
+
+    async def apply(_self, statements):
+        applied.extend(statements)
+
+    get_database = connecting._Preparation._get_database
+
+    async def told(self):
+        found = await get_database(self)
+        found.version_retention_period = kept
+        return found
+
+    async def scenario():
+        async with open_engines(options):
+            pass
+        monkeypatch.setattr(connecting._Preparation, "_apply", apply)
+        monkeypatch.setattr(connecting._Preparation, "_get_database", told)
+        async with open_engines(options):
+            assert applied == [schema.retention_statement(options.database, 7200.0)] * raised
+
+    asyncio.run(scenario())
+
+
 def test_an_instance_is_made_on_an_emulator_only(options, monkeypatch):
     monkeypatch.delenv("SPANNER_EMULATOR_HOST", raising=False)
 

@@ -35,7 +35,7 @@ class TurnedDatabase:
         self._versions = [(0, {schema.RECORDS: {}, schema.LOG: {}, schema.META: meta})]
         self.refused = 0
 
-    async def read(self, table, columns, keys, *, micros=0, limit=0, index=""):
+    async def read(self, table, columns, keys, *, micros=0, limit=0):
         now = micros or self.micros
         tables = next(tables for since, tables in reversed(self._versions) if since <= now)
         found = RowReader()
@@ -50,7 +50,7 @@ class TurnedDatabase:
             found.rows = found.rows[:limit]
         return found
 
-    async def transact(self, body, *, reads):
+    async def transact(self, body, *, reads):  # noqa: ARG002 - as Database has it
         transaction = TurnedTransaction(self)
         answer = await body(transaction)
         tables = copy.deepcopy(self._versions[-1][1])
@@ -107,6 +107,11 @@ def selected(table, key, keys):
     return any(bound(one) == mine for one in keys.keys) or any(inside(one) for one in keys.ranges)
 
 
+class Nobody:
+    def committed(self):
+        """There is no watch to tell."""
+
+
 class TurnedEngine(SpannerEngine):
     """The engine's reads and writes on such a database, without its tasks."""
 
@@ -117,8 +122,7 @@ class TurnedEngine(SpannerEngine):
         self.horizon = Horizon(database, self._clock, 3600.0)
         self._writer = Writer(database, self._clock)
         self._log = ChangeLog(database)
-        self.hub = type("Nobody", (), {"committed": lambda self: None})()
-        self.sweeper = self.hub
+        self.hub = Nobody()
 
 
 @pytest.fixture
@@ -209,7 +213,7 @@ def test_a_read_at_a_write_does_not_see_the_later_writes_of_its_microsecond(data
         for position in range(len(keys)):
             revision = revision_of(START + 5, tie_of(keys[position]))
             changed = keys[: position + 1]
-            want = {key: b"old" for key in keys[2:]} | {key: b"new" for key in keys[:5] if key in changed}
+            want = dict.fromkeys(keys[2:], b"old") | {key: b"new" for key in keys[:5] if key in changed}
             want = {key: value for key, value in want.items() if not (key in keys[5:] and key in changed)}
             page = await engine.scan("/a/", "/a0", at=revision)
             assert {record.key: record.value for record in page.records} == want
@@ -236,19 +240,19 @@ def test_a_list_holds_all_of_a_microsecond_or_nothing_of_it(database, engine):
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("page", [2, 7, PAGE])
+@pytest.mark.parametrize("page", [3, 7, PAGE])
 def test_a_cursor_reads_a_long_part_in_order_whatever_fits_into_a_page(database, engine, monkeypatch, page):
     """Also from the middle of a microsecond; each change once, none left out."""
     monkeypatch.setattr("kplane_spanner.log.PAGE", page)
 
     async def scenario():
         written = []
-        for number in range(60):
-            database.micros += (0 if page > 7 and number % 3 else 1) + 50 * (number == 30)
+        for number in range(36):
+            database.micros += (0 if page > 7 and number % 3 else 1) + 50 * (number == 20)
             written.append((await engine.write(f"/{'ab'[number % 2]}/{number}", b"1", expect=0)).revision)
         database.micros += 10
         written.sort()
-        for skipped in (0, 1, 17, 31, 59):
+        for skipped in (0, 17, 35):
             after = written[skipped - 1] if skipped else snapshot_at(START - 1)
             cursor = Cursor(ChangeLog(database), after, snapshot_at(database.micros), "/a/", "/a0")
             found = []

@@ -29,7 +29,7 @@ class SpannerHarness:
     """
 
     name = "spanner"
-    silence = 0.3
+    silence = 0.15
     server_version = "Google Cloud Spanner emulator"
 
     def __init__(self) -> None:

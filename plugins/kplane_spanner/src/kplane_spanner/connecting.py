@@ -74,8 +74,8 @@ async def open_database(options: SpannerOptions, *, deadline: float = _SCHEMA_DE
     emulator = options.emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", "")
     if options.create_instance and not emulator:
         raise UsageError(
-            "--spanner-create-instance works on an emulator only (--spanner-emulator-host): an instance costs money, so "
-            "its owner makes it, for example with gcloud spanner instances create"
+            "--spanner-create-instance works on an emulator only (--spanner-emulator-host): an instance costs money, "
+            "so its owner makes it, for example with gcloud spanner instances create"
         )
     channel = await _channel(options, emulator)
     try:
@@ -185,7 +185,9 @@ class _Preparation:
             }
             await self._admit(self._admin.create_database(request=request))
             found = await self._answer(self._get_database())
-        # The emulator does not tell.
+        # The emulator tells neither.
+        if found.version_retention_period and schema.seconds(found.version_retention_period) < self._retention:
+            await self._apply([schema.retention_statement(options.database, self._retention)])
         return int(found.create_time.timestamp() * 1e6) if found.create_time else 0
 
     async def _get_database(self) -> Any:

@@ -15,6 +15,8 @@ DEFAULT_RETENTION: Final = 3600
 #: The longest retention that Spanner offers.
 LONGEST_RETENTION: Final = 7 * 24 * 3600
 
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+
 # The backstop must not be faster than the longest history: what it deletes, nobody is told of.
 _BACKSTOP_DAYS: Final = 8
 
@@ -103,6 +105,11 @@ def statements(database: str, retention: float) -> Sequence[str]:
 def retention_statement(database: str, retention: float) -> str:
     """Return the statement that lets the database keep old versions for so many seconds."""
     return f"ALTER DATABASE `{database}` SET OPTIONS (version_retention_period = '{int(-(-retention // 1))}s')"
+
+
+def seconds(period: str) -> int:
+    """Return a period as Spanner writes it, such as `7d` or `3600s`, in seconds."""
+    return int(period[:-1]) * _UNITS[period[-1]]
 
 
 def difference(columns: frozenset[tuple[str, str, str]], indexes: frozenset[str]) -> str:
