@@ -20,7 +20,7 @@ async def open_cache(ctx: Context) -> tuple[SettledStore, HeldStore]:
     return store, cast("HeldStore", store.cacher.store)
 
 
-@case("D1", layers=_CACHE, requires=[Capability.CONSISTENT_LIST])
+@case("D1", layers=_CACHE, requires=[Capability.CONSISTENT_LIST, Capability.PROGRESS_NOTIFY])
 async def d1_no_ghosts(ctx: Context) -> None:
     """A cache that lags behind shows what was deleted to a list at resourceVersion 0 only."""
     store, feed = await open_cache(ctx)
@@ -38,7 +38,7 @@ async def d1_no_ghosts(ctx: Context) -> None:
     assert not page.items
 
 
-@case("D2", layers=_CACHE, requires=[Capability.CONSISTENT_LIST])
+@case("D2", layers=_CACHE, requires=[Capability.CONSISTENT_LIST, Capability.PROGRESS_NOTIFY])
 async def d2_a_stopped_feed(ctx: Context) -> None:
     """A cache whose feed has stopped says so in time; it never passes off old data as the newest."""
     store, feed = await open_cache(ctx)
@@ -65,7 +65,11 @@ async def d3_an_idle_resource(ctx: Context) -> None:
     ctx.expect_same(page.items, [stored], "the list at the version of another resource's write")
 
 
-@case("D6", layers=_CACHE, requires=[Capability.CONSISTENT_LIST, Capability.CONTINUE_TOKEN])
+@case(
+    "D6",
+    layers=_CACHE,
+    requires=[Capability.CONSISTENT_LIST, Capability.CONTINUE_TOKEN, Capability.PROGRESS_NOTIFY],
+)
 async def d6_a_consistent_page(ctx: Context) -> None:
     """A cache answers a consistent page by itself, without turning it into an exact one."""
     store, feed = await open_cache(ctx)
