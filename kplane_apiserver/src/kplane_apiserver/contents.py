@@ -22,7 +22,7 @@ from kplane_core.storage.selection import Predicate
 Document = dict[str, Any]
 
 _PAGE = 500
-_REMOVE = RemoveOptions()
+_REMOVE = RemoveOptions(propagation="Background")
 
 
 async def finish(services: Services, owner: Owner) -> bool:
@@ -52,7 +52,7 @@ async def find_unfinished(services: Services) -> None:
         KplaneError: the store cannot be listed.
     """
     served = _builtin(services, DEFINITION_KEY)
-    async for page in _pages(served, served.layout.kind_root_prefix()):
+    async for page in pages(served, served.layout.kind_root_prefix()):
         for stored in page.items:
             if terminating(stored):
                 path = served.layout.relative(stored.key)
@@ -86,7 +86,7 @@ async def _finish_definition(services: Services, owner: Owner) -> bool:
         if await _delete_all(services, served, owner.cluster, ""):
             return False
     gone = await _let_go(
-        services, _builtin(services, DEFINITION_KEY), owner.cluster, owner.name, _drop(DEFINITION_FINALIZER)
+        services, _builtin(services, DEFINITION_KEY), owner.cluster, owner.name, drop_finalizer(DEFINITION_FINALIZER)
     )
     if gone:
         # An object that was being written while the others were removed must not outlive its definition.
@@ -103,7 +103,11 @@ async def _finish_cluster(services: Services, owner: Owner) -> bool:
     while sum([await _remove_all(services, served, owner.cluster) for served in resources]):
         pass  # a request that was under way may have written meanwhile: look again until a whole round finds nothing
     return await _let_go(
-        services, _builtin(services, CLUSTER_KEY), services.settings.root_cluster, owner.name, _drop(CONTENT_FINALIZER)
+        services,
+        _builtin(services, CLUSTER_KEY),
+        services.settings.root_cluster,
+        owner.name,
+        drop_finalizer(CONTENT_FINALIZER),
     )
 
 
@@ -120,7 +124,7 @@ def _each_resource(services: Services, kinds: Iterable[Kind]) -> list[Served]:
 async def _delete_all(services: Services, served: Served, cluster: str, namespace: str) -> int:
     """Delete objects as a client would; return how many are left, held by finalizers."""
     left = 0
-    async for page in _pages(served, served.prefix(cluster, namespace)):
+    async for page in pages(served, served.prefix(cluster, namespace)):
         for stored in page.items:
             await asyncio.sleep(0)  # a store in memory never waits, and everybody else's requests must not
             removal = Removal(services, served, cluster, _REMOVE)
@@ -135,7 +139,7 @@ async def _delete_all(services: Services, served: Served, cluster: str, namespac
 async def _remove_all(services: Services, served: Served, cluster: str) -> int:
     """Remove a cluster's objects whatever holds them; return how many there were."""
     removed = 0
-    async for page in _pages(served, served.prefix(cluster)):
+    async for page in pages(served, served.prefix(cluster)):
         for stored in page.items:
             await asyncio.sleep(0)
             try:
@@ -147,7 +151,12 @@ async def _remove_all(services: Services, served: Served, cluster: str) -> int:
     return removed
 
 
-async def _pages(served: Served, prefix: str) -> AsyncIterator[ObjectList]:
+async def pages(served: Served, prefix: str) -> AsyncIterator[ObjectList]:
+    """Yield the objects below a prefix, page by page.
+
+    Raises:
+        KplaneError: the store cannot be listed.
+    """
     token = ""
     while True:
         predicate = Predicate(limit=_PAGE, continue_token=token)
@@ -159,7 +168,9 @@ async def _pages(served: Served, prefix: str) -> AsyncIterator[ObjectList]:
             return
 
 
-def _drop(finalizer: str) -> Callable[[Document], None]:
+def drop_finalizer(finalizer: str) -> Callable[[Document], None]:
+    """Return what takes one finalizer off an object."""
+
     def drop(document: Document) -> None:
         metadata = document["metadata"]
         metadata["finalizers"] = [name for name in metadata.get("finalizers", ()) if name != finalizer]
@@ -169,7 +180,7 @@ def _drop(finalizer: str) -> Callable[[Document], None]:
     return drop
 
 
-class _Release:
+class Release:
     """An update that takes the server's own finalizer away."""
 
     def __init__(self, release: Callable[[Document], None]) -> None:
@@ -177,6 +188,7 @@ class _Release:
         self.released: Document | None = None
 
     def __call__(self, old: Document, _meta: ResponseMeta) -> UpdateResult:
+        """Return the object without what the server holds it by."""
         self.released = None
         if not is_deleting(old):
             return old, None  # it was deleted and made anew meanwhile
@@ -197,5 +209,5 @@ async def _let_go(
         True: the server has no part in it any more. If others hold it, their last update deletes it.
     """
     with contextlib.suppress(KeyNotFound):
-        await store_change(services, served, cluster, "", served.key(cluster, "", name), _Release(release))
+        await store_change(services, served, cluster, "", served.key(cluster, "", name), Release(release))
     return True

@@ -6,14 +6,15 @@ from typing import Any
 import msgspec
 
 from kplane_apiserver.admission import has_finalizers, is_deleting, prepare_deletion
-from kplane_apiserver.apierrors import forbidden
+from kplane_apiserver.apierrors import field_invalid, forbidden, invalid
 from kplane_apiserver.bodies import decode_body
 from kplane_apiserver.clusters import CLUSTER_KEY, CONTENT_FINALIZER, NAMESPACE_KEY
+from kplane_apiserver.garbage import FOREGROUND, ORPHAN
 from kplane_apiserver.http import Request, Response, json_response
 from kplane_apiserver.kinds import KindKey
 from kplane_apiserver.namespaces import IMMORTAL
 from kplane_apiserver.negotiate import Form, negotiate
-from kplane_apiserver.params import RemoveOptions, remove_options, selection
+from kplane_apiserver.params import META_GROUP, RemoveOptions, remove_options, selection
 from kplane_apiserver.readers import list_response, object_response
 from kplane_apiserver.services import DEFINITION_KEY, Services
 from kplane_apiserver.stores import Served
@@ -27,6 +28,9 @@ _PAGE = 500
 
 # What the server itself still has to remove before the object may go.
 _OWN_FINALIZERS: dict[KindKey, str] = {CLUSTER_KEY: CONTENT_FINALIZER, DEFINITION_KEY: DEFINITION_FINALIZER}
+
+# What these own stays when nobody says otherwise, as it was when their controllers were new.
+_ORPHANING = frozenset({"jobs.batch", "replicationcontrollers"})
 
 # Upstream answers a delete with the deleted object for these, and with a Status for all others.
 _ANSWERED_WITH_OBJECT = frozenset(
@@ -119,6 +123,9 @@ class Removal:
         self._cluster = cluster
         self._options = options
         self._finalizer = _OWN_FINALIZERS.get(served.kind.key, "")
+        orphans = served.kind.group_resource in _ORPHANING
+        # A delete that says nothing of dependents and finds no finalizer: the one that must not cost anything.
+        self._plain = not orphans if not options.propagation else options.propagation == "Background"
         self.held = False
 
     async def run(self, key: str, namespace: str) -> StoredObject:
@@ -149,17 +156,20 @@ class Removal:
             return
         if self._finalizer or self._served.kind.key == NAMESPACE_KEY:
             document = stored.decode()
+            self._set_finalizers(document["metadata"])
             held = has_finalizers(document) or (bool(self._finalizer) and not is_deleting(document))
         else:
-            held = b'"finalizers"' in stored.raw and bool(_PROBE.decode(stored.raw).metadata.finalizers)
+            held = not self._plain or b'"finalizers"' in stored.raw
+            held = held and bool(self._finalizers(_PROBE.decode(stored.raw).metadata.finalizers or []))
         if held:
             raise _HeldError
 
     def _mark(self, old: Document, _meta: ResponseMeta) -> UpdateResult:
+        metadata = old["metadata"]
+        self._set_finalizers(metadata)
         if is_deleting(old):
             self.held = has_finalizers(old)
             return old, None
-        metadata = old["metadata"]
         if self._finalizer and self._finalizer not in metadata.get("finalizers", ()):
             metadata["finalizers"] = [*metadata.get("finalizers", ()), self._finalizer]
         self.held = has_finalizers(old)
@@ -167,11 +177,29 @@ class Removal:
             prepare_deletion(self._served.kind, old, self._services.now())
         return old, None
 
+    def _finalizers(self, present: list[str]) -> list[str]:
+        """Return an object's finalizers once it is being deleted, as its dependents demand."""
+        policy = self._options.propagation
+        if not policy:
+            given = next((name for name in present if name in {ORPHAN, FOREGROUND}), "")
+            policy = {ORPHAN: "Orphan", FOREGROUND: "Foreground"}.get(given, "" if self._plain else "Orphan")
+        wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(policy, "")
+        kept = [name for name in present if name == wanted or name not in {ORPHAN, FOREGROUND}]
+        return [*kept, wanted] if wanted and wanted not in kept else kept
+
+    def _set_finalizers(self, metadata: Document) -> None:
+        finalizers = self._finalizers(metadata.get("finalizers") or [])
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        else:
+            metadata.pop("finalizers", None)
+
     async def _as_if(self, key: str) -> StoredObject:
         stored = await self._served.store.get(key)
         document = stored.decode()
         if self._options.preconditions is not None:
             self._options.preconditions.check(key, document)
+        self._set_finalizers(document["metadata"])
         self.held = has_finalizers(document)
         return stored
 
@@ -180,7 +208,15 @@ async def _options_body(request: Request) -> Document:
     body = await request.body()
     if not body:
         return {}
-    return decode_body(request.content_type, body)
+    options = decode_body(request.content_type, body)
+    orphan = options.pop("orphanDependents", None)
+    if orphan is None:
+        return options
+    if options.get("propagationPolicy"):
+        detail = "orphanDependents and deletionPropagation cannot be both set"
+        cause = field_invalid("propagationPolicy", options["propagationPolicy"], detail)
+        raise invalid([cause], kind="DeleteOptions", name="", group=META_GROUP)
+    return {**options, "propagationPolicy": "Orphan" if orphan else "Background"}
 
 
 def _success(served: Served, name: str, uid: str) -> Response:

@@ -4,11 +4,12 @@ import functools
 from collections.abc import Iterable
 from typing import Self
 
-from kplane_apiserver import contents
+from kplane_apiserver import contents, garbage_collector
 from kplane_apiserver.asgi import Application
 from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.clusters import NAMESPACE_KEY, Clusters
 from kplane_apiserver.crosscluster import CrossCluster
+from kplane_apiserver.garbage import Garbage
 from kplane_apiserver.handlers import Handlers
 from kplane_apiserver.health import Health
 from kplane_apiserver.kinds import builtin_kinds
@@ -64,6 +65,7 @@ class ApiServer:
             ),
             namespaces=namespaces,
             lifecycle=lifecycle,
+            garbage=Garbage(),
         )
         self.watches = Watches(self.settings)
         catalog, admins = self.services.catalog, self.settings.cross_cluster_readers
@@ -97,6 +99,9 @@ class ApiServer:
         await services.clusters.start()
         await contents.find_unfinished(services)
         services.lifecycle.start(functools.partial(contents.finish, services))
+        services.garbage.start(
+            functools.partial(garbage_collector.process, services), functools.partial(garbage_collector.scan, services)
+        )
 
     async def ensure_cluster(self, cluster: str) -> None:
         """Return when a virtual cluster can be used; make it if it does not exist, in either mode of creation.
@@ -124,6 +129,7 @@ class ApiServer:
         await self.watches.drain()
         self.app.deadlines.close()
         services = self.services
+        await services.garbage.aclose()
         await services.lifecycle.aclose()
         await services.clusters.aclose()
         await services.namespaces.aclose()

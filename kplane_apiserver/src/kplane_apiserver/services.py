@@ -6,6 +6,7 @@ import attrs
 
 from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY, Clusters
+from kplane_apiserver.garbage import Garbage
 from kplane_apiserver.kinds import KindKey
 from kplane_apiserver.lifecycle import Lifecycle, Owner
 from kplane_apiserver.namespaces import Namespaces, terminating
@@ -27,6 +28,7 @@ class Services:
         clusters: which clusters exist.
         namespaces: which namespaces exist.
         lifecycle: removes what belongs to something that is being deleted.
+        garbage: collects objects whose owners are gone.
     """
 
     settings: Settings
@@ -35,6 +37,7 @@ class Services:
     clusters: Clusters
     namespaces: Namespaces
     lifecycle: Lifecycle
+    garbage: Garbage
 
     def now(self) -> str:
         """Return the time as a Kubernetes timestamp."""
@@ -44,12 +47,14 @@ class Services:
         """Let the server's own pictures know of a write before it is answered."""
         if not served.kind.namespaced:
             self._observe(served.kind.key, cluster, stored, deleted=False)
+        self.garbage.wrote(served, cluster, stored)
 
     def removed(self, served: Served, cluster: str, namespace: str, stored: StoredObject) -> None:
         """Let the server's own pictures know of a deletion; `stored` carries its revision."""
         if not served.kind.namespaced:
             self._observe(served.kind.key, cluster, stored, deleted=True)
         self.lifecycle.content_left(cluster, namespace)
+        self.garbage.removed(cluster, stored)
 
     async def admit(self, served: Served, cluster: str, namespace: str, name: str) -> None:
         """Return once an object may be created and what it needs is there.
