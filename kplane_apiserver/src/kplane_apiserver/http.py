@@ -46,9 +46,10 @@ class Request:
 
     Attributes:
         served: what the route names, once it is known to exist.
+        warnings: what the client is told besides the answer, in Warning headers.
     """
 
-    __slots__ = ("_max_body", "_query", "method", "receive", "route", "scope", "served")
+    __slots__ = ("_max_body", "_query", "method", "receive", "route", "scope", "served", "warnings")
 
     def __init__(self, scope: Scope, receive: Receive, route: Route, max_body: int) -> None:
         self.scope = scope
@@ -60,6 +61,7 @@ class Request:
         self._max_body = max_body
         self._query: dict[str, str] | None = None
         self.served: Served | None = None
+        self.warnings: list[str] = []
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -112,6 +114,11 @@ class Request:
     def content_type(self) -> str:
         """The Content-Type header; empty when absent."""
         return self.header(b"content-type").decode("latin-1")
+
+    @property
+    def user_agent(self) -> str:
+        """The User-Agent header; empty when absent."""
+        return self.header(b"user-agent").decode("latin-1")
 
     @property
     def verb(self) -> Verb:

@@ -140,11 +140,13 @@ class WriteOptions:
         dry_run: answer as if, and change nothing.
         field_manager: who writes.
         force: server-side apply takes over fields of others.
+        field_validation: what becomes of unknown and duplicate fields: `Strict`, `Warn` or `Ignore`.
     """
 
     dry_run: bool = False
     field_manager: str = ""
     force: bool = False
+    field_validation: str = "Warn"
 
 
 _PLAIN_WRITE = WriteOptions()
@@ -177,7 +179,7 @@ def write_options(request: Request, kind: str, *, apply: bool = False) -> WriteO
         causes.append(field_forbidden("force", "may not be specified for non-apply patch"))
     if causes:
         raise invalid(causes, kind=kind, name="", group=META_GROUP)
-    return WriteOptions(bool(query.get("dryRun")), manager, request.flag("force"))
+    return WriteOptions(bool(query.get("dryRun")), manager, request.flag("force"), validation or "Warn")
 
 
 def _dry_run_faults(value: Any) -> list[StatusCause]:

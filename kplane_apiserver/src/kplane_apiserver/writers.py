@@ -16,13 +16,15 @@ from kplane_apiserver.admission import (
     without_nulls,
 )
 from kplane_apiserver.apierrors import field_invalid, generate_name_conflict, invalid
+from kplane_apiserver.apply import Applying, Tracking, manager_name
 from kplane_apiserver.bodies import decode_body, media_type
 from kplane_apiserver.http import Request, Response
 from kplane_apiserver.kinds import Kind
-from kplane_apiserver.negotiate import negotiate
+from kplane_apiserver.negotiate import Form, negotiate
 from kplane_apiserver.params import WriteOptions, write_options
 from kplane_apiserver.patches import APPLY_PATCH, apply_patch
 from kplane_apiserver.readers import object_response
+from kplane_apiserver.schemas import Guard, guard_for
 from kplane_apiserver.services import Services
 from kplane_apiserver.stores import Served
 from kplane_core.errors import BadRequest, InvalidObj, KeyExists, KeyNotFound, already_exists, conflict
@@ -92,17 +94,34 @@ def generated_name(base: str) -> str:
 
 
 async def store_new(
-    services: Services, request: Request, served: Served, document: Document, options: WriteOptions
+    services: Services,
+    request: Request,
+    served: Served,
+    document: Document,
+    options: WriteOptions,
+    tracking: Tracking | None = None,
 ) -> StoredObject:
     """Store a new object whose metadata has a name.
+
+    Args:
+        services: the server's parts.
+        request: the request.
+        served: the kind.
+        document: the object.
+        options: how to write.
+        tracking: records who owns its fields; made from the request if it is not given.
 
     Raises:
         KplaneError: as `Store.create` does; InvalidError for an object that may not be stored.
     """
     kind, route = served.kind, request.route
     cluster, namespace = route.cluster, route.namespace
+    guard = guard_for(kind, options.field_validation, request.warnings)
+    guard.fit(document)
     prepare_create(kind, document, namespace, services.now())
     document = services.complete(served, cluster, document, None)
+    guard.check(document, None)
+    (tracking or _tracking(services, request, kind, options)).created(document)
     name = document["metadata"]["name"]
     key = served.key(cluster, namespace, name)
     if options.dry_run:
@@ -162,6 +181,8 @@ async def patch(services: Services, request: Request, served: Served) -> Respons
     applying = content_type == APPLY_PATCH
     options = write_options(request, "PatchOptions", apply=applying)
     body = await request.body()
+    if applying:
+        return await _apply(services, request, served, body, options, form)
 
     def change(old: Document) -> Document:
         new = apply_patch(served.kind, content_type, body, old)
@@ -169,33 +190,51 @@ async def patch(services: Services, request: Request, served: Served) -> Respons
         check_names(request, metadata_of(new))
         return new
 
+    stored = await write_change(services, request, served, change, options, subresource=request.route.subresource)
+    return object_response(request, served, stored, form)
+
+
+async def _apply(
+    services: Services, request: Request, served: Served, body: bytes, options: WriteOptions, form: Form
+) -> Response:
+    manifest = without_nulls(decode_body("application/yaml", body))
+    check_names(request, metadata_of(manifest))
+    manager = manager_name(options.field_manager, "")
+    subresource, now = request.route.subresource, services.now()
+    applying = Applying(served.kind, manager, subresource, now, manifest, force=options.force)
     while True:
         try:
             stored = await write_change(
-                services, request, served, change, options, subresource=request.route.subresource
+                services, request, served, applying.change, options, subresource=subresource, tracking=applying
             )
             return object_response(request, served, stored, form)
         except KeyNotFound:
-            if not applying or request.route.subresource:
+            if subresource:
                 raise
+        document = applying.new()
+        check_kind(served.kind, document)
+        document["metadata"]["name"] = request.route.name
         try:
-            stored = await store_new(services, request, served, _applied(request, served, body), options)
+            stored = await store_new(services, request, served, document, options, applying)
             return object_response(request, served, stored, form, 201)
         except KeyExists:
             continue  # somebody else created it meanwhile: there is something to apply to now
 
 
-def _applied(request: Request, served: Served, body: bytes) -> Document:
-    document = decode_body("application/yaml", body)
-    check_kind(served.kind, document)
-    metadata = metadata_of(document)
-    check_names(request, metadata)
-    metadata["name"] = request.route.name
-    return document
+def _tracking(services: Services, request: Request, kind: Kind, options: WriteOptions) -> Tracking:
+    manager = manager_name(options.field_manager, "" if options.field_manager else request.user_agent)
+    return Tracking(kind, manager, request.route.subresource, services.now())
 
 
 async def write_change(
-    services: Services, request: Request, served: Served, change: Change, options: WriteOptions, *, subresource: str
+    services: Services,
+    request: Request,
+    served: Served,
+    change: Change,
+    options: WriteOptions,
+    *,
+    subresource: str,
+    tracking: Tracking | None = None,
 ) -> StoredObject:
     """Store what `change` makes of the object that the URL names.
 
@@ -206,6 +245,7 @@ async def write_change(
         change: makes the new state.
         options: how to write.
         subresource: which part may change: `status`, `finalize`, or empty for the object's main part.
+        tracking: records who owns its fields; made from the request if it is not given.
 
     Returns:
         The object as stored, or as it would be stored.
@@ -215,7 +255,10 @@ async def write_change(
     """
     route = request.route
     key = served.key(route.cluster, route.namespace, route.name)
-    attempt = _Attempt(services, served, route.cluster, subresource, change)
+    tracking = tracking or _tracking(services, request, served.kind, options)
+    patched = request.method == "PATCH"
+    guard = guard_for(served.kind, options.field_validation, request.warnings, patched=patched)
+    attempt = _Attempt(services, served, route.cluster, subresource, change, tracking, guard)
     if options.dry_run:
         found = await served.store.get(key)
         new = attempt.state(found.decode(), found.revision)
@@ -269,14 +312,27 @@ class _Attempt:
         cluster: the cluster.
         subresource: which part of the object changes; empty for the whole.
         change: what the client wants.
+        tracking: records who owns the fields.
+        guard: holds the object to its schema.
     """
 
-    def __init__(self, services: Services, served: Served, cluster: str, subresource: str, change: Change) -> None:
+    def __init__(
+        self,
+        services: Services,
+        served: Served,
+        cluster: str,
+        subresource: str,
+        change: Change,
+        tracking: Tracking,
+        guard: Guard,
+    ) -> None:
         self._services = services
         self._served = served
         self._cluster = cluster
         self._subresource = subresource
         self._change = change
+        self._tracking = tracking
+        self._guard = guard
         self.released: Document | None = None
         """The object's last state, when nothing holds it any more."""
 
@@ -298,7 +354,9 @@ class _Attempt:
         """
         kind = self._served.kind
         old["apiVersion"], old["kind"] = kind.api_version, kind.kind
+        self._guard.fit_old(old)
         new = self._change(old)
+        self._guard.fit(new)
         metadata = new["metadata"]
         if metadata.get("resourceVersion") not in (None, "", str(revision)):
             raise conflict(self._served.subject(old["metadata"]["name"]), MODIFIED)
@@ -306,6 +364,7 @@ class _Attempt:
         for field in ("name", "namespace"):
             if field in old["metadata"]:
                 metadata[field] = old["metadata"][field]
+        given = metadata.get("managedFields")
         match self._subresource:
             case "status":
                 new = prepare_status(kind, new, old)
@@ -314,6 +373,8 @@ class _Attempt:
             case _:
                 prepare_update(kind, new, old)
                 new = self._services.complete(self._served, self._cluster, new, old)
+        self._guard.check(new, old)
+        self._tracking.updated(new, old, given)
         new["apiVersion"] = kind.storage_api_version
         return new
 

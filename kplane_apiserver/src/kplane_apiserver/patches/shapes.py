@@ -45,6 +45,19 @@ class Shape:
             return _shape(spec["map"])
         return _fields(spec.get("ref", "")).get(name, UNKNOWN)
 
+    def names(self, name: str) -> bool:
+        """Whether the types know a field by this name, other than as the key of a map."""
+        if self.root and name == "metadata":
+            return True
+        if self.custom:
+            return name in self.spec.get("properties", ())
+        return "map" not in self.spec and name in _fields(self.spec.get("ref", ""))
+
+    @property
+    def closed(self) -> bool:
+        """Whether an object here is of a published type, which lists all the fields that there are."""
+        return not self.custom and "map" not in self.spec and bool(_fields(self.spec.get("ref", "")))
+
     def item(self) -> "Shape":
         """Return the shape of a list's elements."""
         if not self.custom:
@@ -57,7 +70,11 @@ class Shape:
         """Whether an object here has one owner and is applied as a whole."""
         if self.custom:
             return bool(self.spec.get("x-kubernetes-map-type") == "atomic")
-        return bool(self.spec.get("atomic") or _definition(self.spec).get("atomic"))
+        if self.spec.get("atomic"):
+            return True
+        definition = _definition(self.spec)
+        # A type without fields holds any JSON.
+        return bool(definition) and bool(definition.get("atomic") or not definition["fields"])
 
     @property
     def list_type(self) -> ListType:
@@ -83,6 +100,7 @@ class Shape:
 
 
 UNKNOWN = Shape({})
+ANY = Shape({"atomic": True})
 OBJECT_META = Shape({"ref": "apimachinery.pkg.apis.meta.v1.ObjectMeta"})
 
 
@@ -95,6 +113,8 @@ def shape_of(kind: Kind) -> Shape:
 
 
 def _shape(spec: Any) -> Shape:
+    if spec == "any":
+        return ANY
     return Shape(spec) if isinstance(spec, dict) else UNKNOWN
 
 
