@@ -194,6 +194,30 @@ def test_a_watch_that_nobody_reads_holds_little_and_loses_nothing(options, open_
     asyncio.run(scenario())
 
 
+def test_a_watch_that_falls_behind_again_while_it_catches_up_loses_nothing(options, open_engines, monkeypatch):
+    monkeypatch.setattr("kplane_spanner.watching._PENDING", 10)
+    monkeypatch.setattr("kplane_spanner.log.PAGE", 8)
+
+    async def scenario():
+        async with open_engines(options, 2) as (one, two):
+            start = await one.revision()
+            written = [(await two.write(f"/a/{number}", b"1", expect=0)).revision for number in range(20)]
+            await one.watch("/b/", "/b0", after=await one.revision())
+            watch = await one.watch("/a/", "/a0", after=start)
+            events = list(await watch.batch())
+            assert 0 < len(events) < 20
+            written += [(await one.write(f"/a/{number}", b"1", expect=0)).revision for number in range(20, 60)]
+            for _ in range(100):
+                if watch._behind:
+                    break
+                await asyncio.sleep(0.02)
+            assert watch._behind
+            events += await collect(watch, written[-1])
+            assert [event.revision for event in events] == written
+
+    asyncio.run(scenario())
+
+
 def test_a_tail_that_fell_far_behind_catches_up_in_pages(options, open_engines, monkeypatch):
     monkeypatch.setattr("kplane_spanner.log.PAGE", 10)
 

@@ -35,7 +35,7 @@ from kplane_spanner.writing import Writer
 _log = logging.getLogger(__name__)
 
 _COUNT: Final = (
-    f"SELECT COUNT(*) FROM {schema.RECORDS} WHERE key >= @start AND key < @end "  # noqa: S608 - a constant
+    f"SELECT COUNT(*) FROM {schema.RECORDS} WHERE key {{above}} @start AND key {{below}} @end "  # noqa: S608 - constants
     "AND (ttl IS NULL OR TIMESTAMP_ADD(lease_ts, INTERVAL ttl SECOND) > @now)"
 )
 _SIZE: Final = (
@@ -244,10 +244,11 @@ class SpannerEngine:
         if start >= end:
             return [], micros or micros_of(await self.horizon.refresh())
         found: list[Stored] = []
-        after_start = False
+        start, after_start = _bound(start)
+        end, with_end = _bound(end)
         while True:
             keys = KeySet()
-            add_range(keys, (start,), (end,), after_start=after_start)
+            add_range(keys, (start,), (end,), after_start=after_start, with_end=with_end)
             limit = wanted - len(found) if wanted else 0
             answer = await self.database.read(schema.RECORDS, RECORD_COLUMNS, keys, micros=micros, limit=limit)
             micros = micros or answer.read_micros
@@ -271,8 +272,11 @@ class SpannerEngine:
         return Page(ordered[:limit] if more else ordered, at, more, len(ordered))
 
     async def _count(self, start: str, end: str, micros: int) -> int:
+        start, after_start = _bound(start)
+        end, with_end = _bound(end)
+        sql = _COUNT.format(above=">" if after_start else ">=", below="<=" if with_end else "<")
         answer = await self.database.query(
-            _COUNT, micros=micros, texts={"start": start, "end": end}, times={"now": micros}
+            sql, micros=micros, texts={"start": start, "end": end}, times={"now": micros}
         )
         ((total,),) = answer.rows
         return int(total or 0)
@@ -286,3 +290,8 @@ class SpannerEngine:
                 _log.warning("the change log could not be trimmed, which will be tried again: %s", error)
             except Exception:  # noqa: BLE001 - whatever a driver raises, the log must not grow for ever
                 _log.exception("trimming the change log failed, and will be tried again")
+
+
+def _bound(key: str) -> tuple[str, bool]:
+    """Return a bound without the NUL that makes it the key directly after another, and whether it had one."""
+    return (key[:-1], True) if key.endswith("\0") else (key, False)

@@ -12,8 +12,8 @@ from kplane_spanner.messages import KeySet, Row, add_range, at
 from kplane_spanner.revisions import SHARDS, later_ties, micros_of, snapshot_at
 from kplane_spanner.rows import LOG_COLUMNS, event
 
-#: Rows that are read at once. More than a microsecond can hold, so that a page of one microsecond is never cut.
-PAGE: Final = 2000
+#: Rows that are read at once: more than the 999 that a microsecond can hold, which is therefore never cut.
+PAGE: Final = 1000
 _KEY: Final = LOG_COLUMNS.index("key")
 
 

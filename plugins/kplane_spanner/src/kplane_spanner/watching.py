@@ -21,6 +21,7 @@ from kplane_spanner.log import ChangeLog, Cursor
 _log = logging.getLogger(__name__)
 
 _PENDING: Final = 10_000  # events that wait in a watch before it reads the log itself instead
+_PENDING_BYTES: Final = 64 << 20
 _REMEMBERED: Final = 2_000  # newest events that a new watch need not read the log for
 _REMEMBERED_BYTES: Final = 8 << 20
 _GAP: Final = 0.004  # seconds between two reads of the log, so that a burst of commits is one read
@@ -49,6 +50,7 @@ class SpannerWatch:
         self._cursor: Cursor | None = None
         self._reading: asyncio.Task[Sequence[EngineEvent]] | None = None
         self._pending: list[EngineEvent] = []
+        self._bytes = 0
         self._waiter: asyncio.Future[None] | None = None
         self._error: KplaneError | None = None
         self._closed = False
@@ -61,14 +63,14 @@ class SpannerWatch:
             EngineUnreachable: the database gave no answer for too long.
         """
         while not self._closed:
-            if self._behind:
+            if self._behind and self._cursor is None:
                 self._cursor = self._hub.catch_up(self, self._position)
                 self._behind = False
             if self._cursor is not None:
                 if events := await self._catch_up(self._cursor):
                     return events
             elif self._pending:
-                events, self._pending = self._pending, []
+                events, self._pending, self._bytes = self._pending, [], 0
                 self._position = events[-1].revision
                 return events
             elif self._error is not None:
@@ -116,12 +118,13 @@ class SpannerWatch:
         """Add an event of the range to what the next batch returns."""
         if self._behind or self._error is not None or event.revision <= self._position:
             return
-        if len(self._pending) >= _PENDING and self._cursor is None:
+        if len(self._pending) >= _PENDING or self._bytes >= _PENDING_BYTES:
             # Nothing is lost: it is in the log, from where the reader left off.
-            self._pending = []
+            self._pending, self._bytes = [], 0
             self._behind = True
         else:
             self._pending.append(event)
+            self._bytes += _size(event)
         self._wake()
 
     def mark(self, mark: EngineEvent) -> None:
