@@ -211,7 +211,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert before is not None or upsert, "an update created an object although it may not"
         seen = [(before is not None, before.revision if before else 0)]
         if before is not None and believed is not None and written.revision == before.revision:
-            seen.append((True, believed.revision))  # a suggestion of equal content is enough to see that nothing changes
+            # A suggestion of equal content is enough to see that nothing changes.
+            seen.append((True, believed.revision))
         assert given[-1] in seen, "the last round saw something else"
         self._updated(key, obj, ttl, before, written)
 

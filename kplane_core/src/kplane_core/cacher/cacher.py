@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from kplane_core.cacher.bookmarks import PERIOD, BookmarkSchedule
+from kplane_core.cacher.consistency import ConsistencyChecker
 from kplane_core.cacher.events import CacheEvent, change
 from kplane_core.cacher.freshness import Freshness
 from kplane_core.cacher.history import History, Lane
@@ -18,7 +19,7 @@ from kplane_core.cacher.reflector import Reflector
 from kplane_core.cacher.scopes import Scopes
 from kplane_core.cacher.state import State
 from kplane_core.cacher.watching import CacheWatch, WatchOwner
-from kplane_core.errors import InternalError, KplaneError, UsageError
+from kplane_core.errors import InternalError, InvalidKey, KplaneError, UsageError
 from kplane_core.storage.bookmarks import Bookmarks
 from kplane_core.storage.interface import EventType, Store, StoredObject, WatchEvent
 from kplane_core.storage.resource import Resource
@@ -49,6 +50,7 @@ class CacherConfig:
         exact_reads: whether reads at a past revision are served from the history.
         storage_fallback: whether a consistent read that the cache cannot serve in time goes to the storage, instead of
             being refused with 429. That fallback is a known cause of overload.
+        consistency_interval: seconds, at least, between two comparisons of the cache with the storage; 0 for none.
         clock: seconds that never go backwards.
     """
 
@@ -61,6 +63,7 @@ class CacherConfig:
     page_size: int = 10_000
     exact_reads: bool = True
     storage_fallback: bool = False
+    consistency_interval: float = 300.0
     clock: Callable[[], float] = time.monotonic
 
     @window.validator
@@ -108,6 +111,7 @@ class Cacher:
             forget=self._forget,
             bookmark=Bookmarks(resource).at,
         )
+        self._reflector = Reflector(self)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -126,11 +130,12 @@ class Cacher:
         self._drop_watchers()
 
     async def _run(self) -> None:
-        reflector = Reflector(self)
         async with asyncio.TaskGroup() as group:
-            group.create_task(reflector.run(), name="kplane-reflector")
+            group.create_task(self._reflector.run(), name="kplane-reflector")
             group.create_task(self.freshness.ask_for_progress(), name="kplane-progress")
             group.create_task(self._tick(), name="kplane-bookmarks")
+            if self.config.consistency_interval:
+                group.create_task(ConsistencyChecker(self).run(), name="kplane-consistency")
 
     async def _tick(self) -> None:
         ticks = 0
@@ -153,7 +158,9 @@ class Cacher:
         self._drop_watchers()
         self.state = self._empty_state()
         for found in objects:
-            self.state.put(found, self.cluster_of(found.key))
+            cluster = self.cluster_of(found.key)
+            if cluster is not None:
+                self.state.put(found, cluster)
         self.history = History(revision, self.config.window)
         self.metrics.initializations += 1
         self.freshness.advance(revision)
@@ -197,6 +204,9 @@ class Cacher:
             )
         self.metrics.events_received += 1
         cluster = self.cluster_of(found.key)
+        if cluster is None:
+            self.freshness.advance(found.revision)
+            return
         news = self._apply(event.type, found, cluster)
         for scope in (None,) if self._identity is None else (cluster, None):
             position = self.history.lane(scope).append(news)
@@ -229,15 +239,31 @@ class Cacher:
         self.readiness.set_pending(error)
         self._drop_watchers()
 
+    def distrust(self, error: KplaneError) -> None:
+        """Let the cache be filled anew, because what it holds is wrong."""
+        _log.error("%s; it starts over", error)
+        self._reflector.interrupt(error)
+
     def forget_history(self, revision: int) -> None:
         """Drop the history up to and with `revision`, as a compaction does."""
         self.history.forget(revision)
 
     # --- scopes ------------------------------------------------------------------------------------------------------
 
-    def cluster_of(self, key: str) -> str:
-        """Return the cluster that a key belongs to; empty where there are no clusters."""
-        return "" if self._identity is None else self._identity(key)
+    def cluster_of(self, key: str) -> str | None:
+        """Return the cluster that a key belongs to; empty where there are no clusters.
+
+        Returns:
+            None for a stray record that belongs to no cluster. It is passed over: what one raw write left behind must
+            not keep everybody's cache from filling.
+        """
+        if self._identity is None:
+            return ""
+        try:
+            return self._identity(key)
+        except InvalidKey:
+            _log.warning("the record %r belongs to no cluster and is passed over", key)
+            return None
 
     def scope_of(self, prefix: str) -> str | None:
         """Return the cluster that holds everything below `prefix`; None when it spans clusters."""

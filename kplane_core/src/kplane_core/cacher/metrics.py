@@ -61,6 +61,9 @@ class CacherMetrics:
     consistent_reads_cached: int = 0
     consistent_reads_refused: int = 0
     consistent_reads_stored: int = 0
+    consistency_successes: int = 0
+    consistency_failures: int = 0
+    consistency_errors: int = 0
     read_wait_sum: float = 0.0
     read_wait_counts: list[int] = attrs.field(factory=lambda: [0] * (len(READ_WAIT_BUCKETS) + 1))
     initialization_seconds: float = 0.0
@@ -101,6 +104,13 @@ class CacherMetrics:
             labels = (("success", success), ("fallback", fallback))
             text = "Consistent reads by where they ended."
             yield Sample("apiserver_watch_cache_consistent_read_total", "counter", text, labels, value)
+        for status, value in (
+            ("success", self.consistency_successes),
+            ("failure", self.consistency_failures),
+            ("error", self.consistency_errors),
+        ):
+            text = "Comparisons of the cache with the storage."
+            yield Sample("apiserver_storage_consistency_checks_total", "counter", text, (("status", status),), value)
         # Upstream reports the revision modulo 1e15 so that it stays exact as a float.
         text = "The newest resourceVersion in the cache, modulo 1e15."
         yield Sample("apiserver_watch_cache_resource_version", "gauge", text, (), revision % 10**15)

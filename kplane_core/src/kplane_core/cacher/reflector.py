@@ -5,7 +5,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kplane_core.errors import Expired, InternalError, KplaneError, TooManyRequests, Unreachable
-from kplane_core.storage.interface import ListOptions, ObjectList, StoredObject
+from kplane_core.storage.interface import ListOptions, ObjectList, StoredObject, Watch
 from kplane_core.storage.selection import Predicate
 
 if TYPE_CHECKING:
@@ -29,6 +29,14 @@ class Reflector:
         self._store = cacher.store
         self._root = cacher.store.resource_prefix
         self._clock = cacher.config.clock
+        self._watch: Watch | None = None
+        self._interruption: KplaneError | None = None
+
+    def interrupt(self, error: KplaneError) -> None:
+        """End the running watch, so that the cache is filled anew."""
+        self._interruption = error
+        if self._watch is not None:
+            self._watch.stop()
 
     async def run(self) -> None:
         """Fill the cache and follow the storage; start over after every failure; runs until cancelled."""
@@ -101,6 +109,10 @@ class Reflector:
             predicate=Predicate(allow_watch_bookmarks=True),
             progress_notify=True,
         )
-        async with await self._store.watch(self._root, options) as watch:
-            while events := await watch.batch():
+        async with await self._store.watch(self._root, options) as self._watch:
+            while (events := await self._watch.batch()) and self._interruption is None:
                 self._cacher.ingest(events)
+        self._watch = None
+        if self._interruption is not None:
+            interruption, self._interruption = self._interruption, None
+            raise interruption

@@ -1,6 +1,6 @@
 """The current objects, in key order, with the attributes and indexes that reads need."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kplane_core.cacher.history import Lane
 from kplane_core.errors import DecodeError
@@ -8,6 +8,8 @@ from kplane_core.ordered import SortedKeys
 from kplane_core.storage.interface import StoredObject
 from kplane_core.storage.keys import prefix_end
 from kplane_core.storage.selection import AttributeFunc, Attributes, Predicate
+
+_LABEL_SETS = 10_000
 
 IndexKey = tuple[str, str, str]
 """Cluster, field, value: the cluster comes first, so that equal values in two clusters never meet."""
@@ -25,7 +27,8 @@ class State:
         self._objects: dict[str, StoredObject] = {}
         self._keys = SortedKeys()
         self._extract = attributes
-        self._attributes: dict[str, tuple[int, Attributes | None]] = {}
+        self._attributes: dict[str, Attributes | None] = {}
+        self._label_sets: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
         self._indexed_fields = tuple(indexed_fields)
         self._index: dict[IndexKey, set[str]] = {}
 
@@ -39,6 +42,10 @@ class State:
     def keys(self) -> list[str]:
         """Return all keys in order."""
         return self._keys.all()
+
+    def everything(self) -> list[StoredObject]:
+        """Return all objects in key order."""
+        return list(map(self._objects.__getitem__, self._keys.all()))
 
     def put(self, found: StoredObject, cluster: str) -> StoredObject | None:
         """Store an object and return the one it replaces."""
@@ -68,16 +75,23 @@ class State:
 
     def attributes_of(self, found: StoredObject) -> Attributes | None:
         """Return an object's attributes, or None when they cannot be read; extracted once per version."""
-        known = self._attributes.get(found.key)
-        if known is not None and known[0] == found.revision:
-            return known[1]
+        live = self._objects.get(found.key) is found
+        if live and found.key in self._attributes:
+            return self._attributes[found.key]
         try:
-            attributes = self._extract(found.raw)
+            attributes: Attributes | None = self._shared(self._extract(found.raw))
         except DecodeError:
             attributes = None
-        if self._objects.get(found.key) is found:
-            self._attributes[found.key] = (found.revision, attributes)
+        if live:
+            self._attributes[found.key] = attributes
         return attributes
+
+    def _shared(self, found: Attributes) -> Attributes:
+        """Let objects with equal labels share them: thousands of objects have a handful of label sets."""
+        if len(self._label_sets) >= _LABEL_SETS:
+            self._label_sets.clear()
+        labels = self._label_sets.setdefault(tuple(found.labels.items()), found.labels)
+        return Attributes(labels, found.fields)
 
     def selector(self, predicate: Predicate) -> Callable[[StoredObject], bool] | None:
         """Return the test that a predicate makes of an object, or None when everything is selected."""
