@@ -47,6 +47,9 @@ def _kinds_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 def _trimmed(schema: Mapping[str, Any], kinds: set[tuple[str, str, str]]) -> dict[str, Any]:
     """Return one definition as OpenAPI v3 has it; of the kinds that it describes, those that are served."""
     result: dict[str, Any] = _flattened(schema)
+    if "x-kubernetes-group-version-kind" in schema:
+        for name in ("apiVersion", "kind"):  # kubernetes-validate pins both, Kubernetes does not
+            result.get("properties", {}).get(name, {}).pop("enum", None)
     marks = [dict(zip(("group", "version", "kind"), gvk, strict=True)) for gvk in _kinds_of(schema) if gvk in kinds]
     result.pop("x-kubernetes-group-version-kind", None)
     if marks:

@@ -312,7 +312,11 @@ def test_a_group_of_kubernetes_needs_its_approval() -> None:
     [
         {"x-kubernetes-int-or-string": True},
         {"x-kubernetes-preserve-unknown-fields": True},
-        {"type": "object", "anyOf": [{"required": ["a"]}, {"properties": {"a": {"minimum": 1}}}]},
+        {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}},
+            "anyOf": [{"required": ["a"]}, {"properties": {"a": {"minimum": 1}}}],
+        },
         {"type": "object", "additionalProperties": {"type": "string"}},
         {"type": "object", "not": {"required": ["a"]}},
     ],

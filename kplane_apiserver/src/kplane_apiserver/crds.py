@@ -15,6 +15,8 @@ from kplane_apiserver.apierrors import field_invalid, field_not_supported, field
 from kplane_apiserver.crd_names import NO_NAMES, NamesInUse, Verdict, judge_names, label_fault, name_faults
 from kplane_apiserver.jsonpath import JSONPathError, parse_jsonpath
 from kplane_apiserver.kinds import CustomKind, Kind, PrinterColumn
+from kplane_apiserver.schemas.definitions import rule_faults
+from kplane_apiserver.schemas.selectable import selectable_faults
 from kplane_apiserver.structural import schema_faults
 from kplane_core.errors import BadRequest, StatusCause
 
@@ -306,10 +308,11 @@ def _version_faults(version: _Version, path: str) -> Iterator[StatusCause]:
         yield field_required(f"{path}.schema.openAPIV3Schema", "schemas are required")
     else:
         yield from schema_faults(schema, f"{path}.schema.openAPIV3Schema")
+        yield from rule_faults(schema, f"{path}.schema.openAPIV3Schema")
     for position, column in enumerate(version.additional_printer_columns or ()):
         yield from _column_faults(column, f"{path}.additionalPrinterColumns[{position}]")
-    for position, selectable in enumerate(version.selectable_fields or ()):
-        yield from _path_faults(selectable.json_path, f"{path}.selectableFields[{position}].jsonPath")
+    selectable = [field.json_path for field in version.selectable_fields or ()]
+    yield from selectable_faults(selectable, schema or {}, f"{path}.selectableFields")
     scale = version.subresources.scale if version.subresources else None
     if scale is not None:
         yield from _scale_faults(scale, f"{path}.subresources.scale")
@@ -346,6 +349,8 @@ def _scale_faults(scale: _Scale, path: str) -> Iterator[StatusCause]:
             yield field_required(f"{path}.{name}")
         elif not text.startswith(start):
             yield field_invalid(f"{path}.{name}", text, f"should be a json path under {start[:-1]}")
+        elif "[" in text:
+            yield field_invalid(f"{path}.{name}", text, "should be a json path without array notation")
     if scale.label_selector_path and not scale.label_selector_path.startswith((".spec.", ".status.")):
         words = "should be a json path under either .spec or .status"
         yield field_invalid(f"{path}.labelSelectorPath", scale.label_selector_path, words)

@@ -65,7 +65,10 @@ class Handlers:
                 return await self._watch(request, served)
         response = await methods[request.method](self._services, request, served)
         if kind.custom is not None and kind.custom.deprecated:
-            response.headers = (*response.headers, _deprecation(kind, kind.custom.deprecation_warning))
+            words = kind.custom.deprecation_warning or f"{kind.api_version} {kind.kind} is deprecated"
+            request.warnings.insert(0, words)
+        if request.warnings:
+            response.headers = (*response.headers, *map(_warning, dict.fromkeys(request.warnings)))
         return response
 
     async def _watch(self, request: Request, served: Served) -> StreamResponse:
@@ -102,9 +105,8 @@ class Handlers:
         return response
 
 
-def _deprecation(kind: Kind, words: str) -> tuple[bytes, bytes]:
+def _warning(text: str) -> tuple[bytes, bytes]:
     """Return the header that makes kubectl print a warning."""
-    text = words or f"{kind.api_version} {kind.kind} is deprecated"
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
     return b"warning", f'299 - "{quoted}"'.encode("ascii", "replace")
 

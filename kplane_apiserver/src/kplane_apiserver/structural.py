@@ -1,9 +1,13 @@
-"""Is a CustomResourceDefinition's schema structural: does it say the type of every field, outside of all logic?"""
+"""Is a CustomResourceDefinition's schema structural: does it say the type of every field, outside of all logic?
+
+What its extensions and defaults may say is judged on the same walk, by `schemas.markers`.
+"""
 
 from collections.abc import Iterator
 from typing import Any
 
 from kplane_apiserver.apierrors import field_forbidden, field_invalid, field_not_supported, field_required
+from kplane_apiserver.schemas.markers import completeness_faults, default_faults, marker_faults, metadata_faults
 from kplane_core.errors import StatusCause
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
@@ -24,9 +28,16 @@ def schema_faults(schema: dict[str, Any], path: str) -> Iterator[StatusCause]:
     if schema.get("type") and schema["type"] != "object":
         yield field_invalid(f"{path}.type", schema["type"], "must be object at the root")
     pending: list[_Place] = [(schema, path, "must not be empty at the root")]
+    yield from metadata_faults(schema, path)
     while pending:
         node, place, untyped = pending.pop()
         yield from _node_faults(node, place, untyped)
+        if untyped:
+            yield from marker_faults(node, place)
+            yield from completeness_faults(node, place)
+            yield from default_faults(node, place)
+        else:
+            yield from _logic_faults(node, place)
         pending.extend(_children(node, place, typed=bool(untyped)))
 
 
@@ -43,6 +54,17 @@ def _node_faults(node: dict[str, Any], place: str, untyped: str) -> Iterator[Sta
         words = "additionalProperties and properties are mutual exclusive"
         yield field_forbidden(f"{place}.additionalProperties", words)
     yield from _type_faults(node, place, untyped)
+
+
+def _logic_faults(node: dict[str, Any], place: str) -> Iterator[StatusCause]:
+    """Yield what must be said outside of logic and stands within it."""
+    for keyword in ("additionalProperties", "default"):
+        if node.get(keyword) is not None:
+            yield field_forbidden(f"{place}.{keyword}", "must be undefined to be structural")
+    if node.get("nullable"):
+        yield field_forbidden(f"{place}.nullable", "must be false to be structural")
+    if node.get("description"):
+        yield field_forbidden(f"{place}.description", "must be empty to be structural")
 
 
 def _type_faults(node: dict[str, Any], place: str, untyped: str) -> Iterator[StatusCause]:

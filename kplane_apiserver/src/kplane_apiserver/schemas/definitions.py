@@ -1,4 +1,4 @@
-"""What a definition's author is told about the rules in its schemas."""
+"""What a definition's author is told about the rules in its schemas, and about what will not be done."""
 
 import logging
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from typing import Any
 
 from kplane_apiserver.apierrors import field_invalid, field_not_supported, field_required
 from kplane_apiserver.schemas import cel
+from kplane_apiserver.schemas.patterns import compile_pattern
 from kplane_apiserver.schemas.rules import each_rule
 from kplane_core.errors import StatusCause
 
@@ -20,24 +21,48 @@ def rule_faults(schema: dict[str, Any], path: str) -> Iterator[StatusCause]:
         yield from _rule_faults(rule, place)
 
 
-def rule_warnings(crd: dict[str, Any]) -> list[str]:
-    """Return what the author of a definition has to know about rules that are not enforced; it is logged too."""
-    found: list[str] = []
+def definition_warnings(crd: dict[str, Any]) -> list[str]:
+    """Return what a definition asks for and will not get; it is logged too."""
+    found = [*_rule_warnings(crd), *_pattern_warnings(crd), *_conversion_warnings(crd)]
+    for warning in found:
+        _log.warning("CustomResourceDefinition %s: %s", (crd.get("metadata") or {}).get("name"), warning)
+    return found
+
+
+def _rule_warnings(crd: dict[str, Any]) -> Iterator[str]:
     rules = [rule for schema, path in _schemas(crd) for rule in each_rule(schema, path)]
     if rules and not cel.available():
-        found.append(
+        yield (
             f"{len(rules)} validation rules (x-kubernetes-validations) are not enforced: this server has no CEL; "
             f"install {cel.EXTRA}"
         )
     elif rules:
-        found.extend(
-            f"{path}.rule: this rule is not enforced: it uses what this server's CEL does not have"
-            for rule, path in rules
-            if _is_lacking(rule)
-        )
-    for warning in found:
-        _log.warning("CustomResourceDefinition %s: %s", (crd.get("metadata") or {}).get("name"), warning)
-    return found
+        for rule, path in rules:
+            if _is_lacking(rule):
+                yield f"{path}.rule: this rule is not enforced: it uses what this server's CEL does not have"
+
+
+def _pattern_warnings(crd: dict[str, Any]) -> Iterator[str]:
+    for schema, path in _schemas(crd):
+        pending: list[tuple[Any, str]] = [(schema, path)]
+        while pending:
+            node, place = pending.pop()
+            if not isinstance(node, dict):
+                continue
+            pattern = node.get("pattern")
+            if isinstance(pattern, str) and compile_pattern(pattern) is None:
+                yield f"{place}.pattern: this pattern is not checked: it cannot be read here"
+            properties = node.get("properties")
+            named = properties.items() if isinstance(properties, dict) else ()
+            pending.extend((child, f"{place}.properties[{name}]") for name, child in named)
+            pending.extend((node.get(inner), f"{place}.{inner}") for inner in ("items", "additionalProperties"))
+
+
+def _conversion_warnings(crd: dict[str, Any]) -> Iterator[str]:
+    spec = crd.get("spec") or {}
+    served = [version for version in spec.get("versions") or () if version.get("served")]
+    if (spec.get("conversion") or {}).get("strategy") == "Webhook" and len(served) > 1:
+        yield "spec.conversion: webhooks are not called: the versions share their fields, as with the strategy None"
 
 
 def _schemas(crd: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:

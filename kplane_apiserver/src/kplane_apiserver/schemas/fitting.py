@@ -61,17 +61,17 @@ def has_defaults(schema: Any) -> bool:
     return False
 
 
-def _compile(schema: Any, *, keep: bool) -> Fit | None:
-    """Return how values of a schema are made to fit; None for those that always do."""
+def compile_fit_value(schema: Any, *, keep_unknown: bool = False) -> Fit | None:
+    """Return how single values of a schema are made to fit; None for those that always do."""
     if not isinstance(schema, dict):
         return None
     match schema.get("type"):
         case "object":
-            return _object_fit(schema, keep=keep)
+            return _object_fit(schema, keep=keep_unknown)
         case "array":
-            return _array_fit(schema, keep=keep)
+            return _array_fit(schema, keep=keep_unknown)
         case _ if schema.get("properties") or isinstance(schema.get("additionalProperties"), dict):
-            return _object_fit(schema, keep=keep)
+            return _object_fit(schema, keep=keep_unknown)
         case _:
             return None
 
@@ -82,7 +82,7 @@ class _Field:
     __slots__ = ("default", "fit", "nullable")
 
     def __init__(self, schema: Any, *, keep: bool) -> None:
-        self.fit = _compile(schema, keep=keep)
+        self.fit = compile_fit_value(schema, keep_unknown=keep)
         self.nullable = isinstance(schema, dict) and bool(schema.get("nullable"))
         found = schema.get("default") if isinstance(schema, dict) else None
         # Encoded: the fastest way to a fresh copy each time.

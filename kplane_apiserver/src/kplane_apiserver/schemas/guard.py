@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 
 from kplane_apiserver.apierrors import field_invalid, invalid
+from kplane_apiserver.fieldvalidation import drop_unknown
 from kplane_apiserver.kinds import Kind
 from kplane_apiserver.schemas.compiled import CompiledSchema, compiled, unknown_fields
-from kplane_apiserver.schemas.definitions import rule_warnings
+from kplane_apiserver.schemas.definitions import definition_warnings
 from kplane_apiserver.schemas.places import Place
 from kplane_core.errors import BadRequest, KplaneError
 
@@ -93,7 +94,7 @@ class _SchemaGuard(Guard):
 
 
 class _DefinitionGuard(Guard):
-    """Warns of rules in a definition that will not be enforced."""
+    """Warns of what a definition asks for and will not get."""
 
     __slots__ = ("_warnings",)
 
@@ -102,7 +103,7 @@ class _DefinitionGuard(Guard):
 
     def check(self, new: Document, old: Document | None) -> None:
         if old is None or new.get("spec") != old.get("spec"):
-            self._warnings.extend(rule_warnings(new))
+            self._warnings.extend(definition_warnings(new))
 
 
 _OPEN = Guard()
@@ -119,7 +120,9 @@ def guard_for(kind: Kind, validation: str, warnings: list[str], *, patched: bool
     """
     if kind.custom is not None:
         return _SchemaGuard(kind, compiled(kind.custom), validation, warnings, patched=patched)
-    return _DefinitionGuard(warnings) if kind.key == _DEFINITION else _OPEN
+    if kind.key == _DEFINITION:
+        return _DefinitionGuard(kind, validation, warnings)
+    return _TypeGuard(kind, validation, warnings) if patched else _OPEN
 
 
 def fits_on_read(kind: Kind) -> bool:
