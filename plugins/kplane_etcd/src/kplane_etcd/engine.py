@@ -309,6 +309,6 @@ def _record(key: str, kv: wire.KeyValue) -> Record:
 
 def _records(answer: wire.RangeResponse) -> list[Record]:
     return [
-        Record(kv.key.decode(errors="surrogateescape"), kv.value, kv.create_revision, kv.mod_revision)
+        Record(kv.key.decode("utf-8", "surrogateescape"), kv.value, kv.create_revision, kv.mod_revision)
         for kv in answer.kvs
     ]

@@ -255,8 +255,8 @@ class EtcdServer:
         """Return what it wrote."""
         return (self._folder / "log").read_text(encoding="utf-8", errors="replace")
 
-    def control(self, *arguments: str) -> str:
-        """Run etcdctl against it and return what it printed.
+    def control(self, *arguments: str, timeout: float = 60.0) -> str:
+        """Run etcdctl against it, for at most `timeout` seconds, and return what it printed.
 
         Raises:
             ServerFailed: it failed.
@@ -264,7 +264,7 @@ class EtcdServer:
         command = [str(self.binary.control), f"--endpoints={self.url}", *arguments]
         environment = {**os.environ, "ETCDCTL_API": "3"}
         done = subprocess.run(  # noqa: S603 - a program of the tests' own choice
-            command, capture_output=True, text=True, env=environment, timeout=60, check=False
+            command, capture_output=True, text=True, env=environment, timeout=timeout, check=False
         )
         if done.returncode:
             raise ServerFailed(f"etcdctl {' '.join(arguments)}: {done.stderr or done.stdout}")

@@ -200,7 +200,7 @@ class EtcdWatch:
             revision = kv.mod_revision
             # All events of one transaction share a revision, so only what came with earlier responses is known.
             if revision > after:
-                append(_event(event, kv))
+                append(_event(event, kv, revision))
         self._after = max(after, revision)
 
     def _mark(self, revision: int) -> None:
@@ -262,13 +262,12 @@ class EtcdWatch:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _event(event: wire.Event, kv: wire.KeyValue) -> EngineEvent:
-    key = kv.key.decode(errors="surrogateescape")
+def _event(event: wire.Event, kv: wire.KeyValue, revision: int) -> EngineEvent:
+    key = kv.key.decode("utf-8", "surrogateescape")
     previous = None
     if event.HasField("prev_kv"):
         before = event.prev_kv
         previous = Record(key, before.value, before.create_revision, before.mod_revision)
-    revision = kv.mod_revision
     if event.type == wire.EVENT_DELETE:
         return EngineEvent(key, revision, None, previous)
     return EngineEvent(key, revision, kv.value, previous, kv.create_revision == revision)
