@@ -36,6 +36,7 @@ async def main():
         while True:
             await asyncio.sleep(0.01)
             await engine.compact(await engine.revision())
+            await engine.reclaim()
     await asyncio.gather(compact(), *(write(engine, n) for n in range(8)))
 
 asyncio.run(main())
@@ -83,6 +84,7 @@ def test_a_deleted_newest_revision_is_not_given_again_after_compaction_and_resta
         revision = await put(engine, "/a")
         deleted = (await engine.write("/a", None, expect=revision)).revision
         await engine.compact(deleted)
+        await engine.reclaim()
         return deleted
 
     deleted = database.run(write_and_delete)

@@ -1,5 +1,6 @@
 """What one transaction does: compare, set, expire; and, apart from that, dropping what compaction left behind."""
 
+import math
 import sqlite3
 from typing import Final
 
@@ -15,7 +16,7 @@ _SET: Final = "INSERT OR REPLACE INTO live VALUES (?, ?, ?, ?)"
 _LOG: Final = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
 _DUE: Final = "SELECT key FROM live WHERE expires <= ? ORDER BY expires LIMIT ?"
 
-_LATEST: Final = 1 << 62  # milliseconds; a time to live beyond that is for ever
+_LATEST: Final = 1 << 62  # microseconds; a time to live beyond that is for ever
 _EXPIRED_AT_ONCE: Final = 500  # a crowd that expires together must not keep writers waiting for all of it
 _SWEPT_AT_ONCE: Final = 1000
 _VACUUMED_AT_ONCE: Final = 1000  # pages
@@ -35,16 +36,18 @@ class Transaction:
 
     Args:
         connection: holds the write lock.
-        now: milliseconds since the epoch; what expires at or before them is gone.
+        now: seconds since the epoch; what expires at or before them is gone.
 
     Attributes:
         revision: the newest revision, this transaction's changes included.
         events: what was changed, in order.
     """
 
-    def __init__(self, connection: sqlite3.Connection, now: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, now: float) -> None:
         self._execute = connection.execute
-        self._now = now
+        self._now = microseconds(now)
+        # Rounded the other way, so that nothing expires early.
+        self._after_now = math.ceil(now * 1e6)
         (self.revision,) = self._execute("SELECT revision FROM state").fetchone()
         self._before = self.revision
         self.events: list[EngineEvent] = []
@@ -83,7 +86,7 @@ class Transaction:
             self._execute("UPDATE state SET revision = ?", (self.revision,))
 
     def _deadline(self, ttl: int) -> int | None:
-        return min(self._now + ttl * 1000, _LATEST) if ttl else None
+        return min(self._after_now + ttl * 1_000_000, _LATEST) if ttl else None
 
     def _put(self, key: str, value: bytes, current: Record | None, expires: int | None) -> None:
         revision = self.revision = self.revision + 1
@@ -99,8 +102,13 @@ class Transaction:
         self.events.append(EngineEvent(current.key, revision, None, current))
 
 
+def microseconds(seconds: float) -> int:
+    """Return whole microseconds, the unit in which expiry is stored; never more than there are."""
+    return int(seconds * 1e6)
+
+
 def next_expiry(connection: sqlite3.Connection) -> int | None:
-    """Return when the next record expires, in milliseconds since the epoch."""
+    """Return when the next record expires, in microseconds since the epoch."""
     found = connection.execute("SELECT min(expires) FROM live WHERE expires IS NOT NULL").fetchone()
     return None if found is None else found[0]
 

@@ -33,13 +33,12 @@ class TurnableClock:
         """Name an engine that cannot notice that the clock was turned."""
         self._engines.add(engine)
 
-    async def advance(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         """Turn the clock forward and let what is due expire."""
         self._ahead += seconds
         for engine in self._engines:
             if not engine.closed:
-                await engine.expire_due()
-                return
+                engine.clock_was_turned()
 
 
 class SqliteHarness:
@@ -104,7 +103,8 @@ class SqliteHarness:
 
     def shared_task(self, task: "asyncio.Task[object]") -> bool:
         """Return whether a task belongs to a connection rather than to a case."""
-        return task.get_name() in {"kplane-compaction", "kplane-probe", "kplane-sqlite-follower"}
+        name = task.get_name()
+        return name in {"kplane-compaction", "kplane-probe"} or name.startswith("kplane-sqlite-")
 
 
 def harness() -> SqliteHarness:

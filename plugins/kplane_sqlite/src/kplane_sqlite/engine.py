@@ -5,8 +5,10 @@ SQLite's write-ahead-log mode they wait for nobody, and a thread would cost more
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 from kplane_core.engine.interface import Conflict, EngineUnreachable, Page, Read, ValueTooLarge, Written
 from kplane_core.errors import InvalidKey
@@ -18,7 +20,9 @@ from kplane_sqlite.reading import Readers
 from kplane_sqlite.watching import Hub, SqliteWatch
 from kplane_sqlite.writer import Writer
 
-_QUICK = 64  # so few records are read faster than a thread is asked
+_log = logging.getLogger(__name__)
+
+_GRACE = 0.2  # seconds that other processes have to read what will be dropped; they look every 0.02
 _LARGEST = 512 << 20  # bytes of a value; SQLite itself ends at twice that, for a whole row
 
 
@@ -44,6 +48,8 @@ class SqliteEngine:
         self._opened = opened
         self._clock = clock
         self._closed = False
+        self._reclaiming: asyncio.Task[None] | None = None
+        self._floor_rose = False
         self._readers = Readers(settings)
         self._hub = Hub(self._readers, progress_interval)
         self._writer = Writer(opened, settings, clock, self._hub)
@@ -80,12 +86,14 @@ class SqliteEngine:
     async def scan(self, start: str, end: str, *, at: int = 0, limit: int = 0, count: bool = False) -> Page:
         """Return the records with start <= key < end, in key order, from one snapshot."""
         bounds = (start, end)
-        ask = self._readers.quickly if 0 < limit <= _QUICK and not count and not at else self._readers.apart
         if at:
-            return await ask(lambda connection: reading.scan_past(connection, bounds, limit, at, count=count))
+            return await self._readers.apart(lambda one: reading.scan_past(one, bounds, limit, at, count=count))
         while True:
+            asked = partial(reading.scan_few, bounds=bounds, limit=limit, now=self._now(), count=count)
+            whole = partial(reading.scan, bounds=bounds, limit=limit, now=self._now(), count=count)
             try:
-                return await ask(lambda connection: reading.scan(connection, bounds, limit, self._now(), count=count))
+                few = await self._readers.quickly(asked)
+                return await self._readers.apart(whole) if few is None else few
             except reading.Expired:
                 await self.expire_due()
 
@@ -118,11 +126,11 @@ class SqliteEngine:
         await self._hub.mark_progress()
 
     async def compact(self, revision: int) -> None:
-        """Drop versions superseded at or before `revision`, in small steps between which others write."""
-        # Our watches take from memory what they have not read; from the file it may be gone after this.
-        await self._hub.catch_up()
+        """Let history begin at `revision`; what lies before it is dropped soon, by a task of this engine."""
         await self._open_writer().call(lambda connection: changes.raise_floor(connection, revision))
-        await self.reclaim()
+        self._floor_rose = True
+        if self._reclaiming is None or self._reclaiming.done():
+            self._reclaiming = asyncio.create_task(self._reclaim_soon(), name="kplane-sqlite-reclaim")
 
     async def compacted(self) -> int:
         """Return the compaction revision, whoever set it; 0 for none."""
@@ -160,11 +168,17 @@ class SqliteEngine:
         self._closed = True
         await self._hub.aclose()
         await self.integrity.aclose()
+        if self._reclaiming is not None:
+            self._reclaiming.cancel()
+            await asyncio.wait([self._reclaiming])
         self._readers.refuse()
         await asyncio.to_thread(self._close)
 
     async def reclaim(self) -> None:
-        """Drop what lies below the compaction revision, and give the room back to the file system."""
+        """Drop now what lies below the compaction revision, and give the room back to the file system.
+
+        It goes in small steps, between which others write, and may be cut off anywhere.
+        """
         while await self._open_writer().call(changes.sweep):
             pass
         while await self._open_writer().call(changes.shrink, atomic=False):
@@ -176,13 +190,26 @@ class SqliteEngine:
         """Delete the records whose time has come."""
         await self._open_writer().expire()
 
+    def clock_was_turned(self) -> None:
+        """Look anew for what is due, without waiting for it; for those who turn the clock by hand."""
+        self._open_writer().nudge()
+
+    async def _reclaim_soon(self) -> None:
+        try:
+            while self._floor_rose:
+                await asyncio.sleep(_GRACE)
+                self._floor_rose = False
+                await self.reclaim()
+        except EngineUnreachable as error:
+            _log.warning("what was compacted could not be dropped, the next compaction tries again: %s", error)
+
     def _close(self) -> None:
         self._readers.close()
         # Last: who closes last moves the write-ahead log into the database, which an interrupted connection does not.
         self._writer.stop()
 
     def _now(self) -> int:
-        return int(self._clock() * 1000)
+        return changes.microseconds(self._clock())
 
     def _open_writer(self) -> Writer:
         if self._closed:

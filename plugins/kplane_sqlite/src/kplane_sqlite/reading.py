@@ -49,7 +49,9 @@ _SINCE: Final = (
 )
 
 
-_PAGE_BYTES: Final = 16 << 20  # of values in one page of changes, about
+_BYTES_PER_CHANGE: Final = 16 << 10  # a page of changes ends early when they are larger than this on average
+_FEW: Final = 128  # so many records are read faster than a thread is asked
+_FEW_BYTES: Final = 1 << 20
 
 
 class Expired(Exception):
@@ -108,6 +110,31 @@ def scan(connection: sqlite3.Connection, bounds: tuple[str, str], limit: int, no
         return _scan(connection, bounds, limit, revision, now, count=count)
 
 
+def scan_few(
+    connection: sqlite3.Connection, bounds: tuple[str, str], limit: int, now: int, *, count: bool
+) -> Page | None:
+    """Do what `scan` does if that is quick, else return None.
+
+    Raises:
+        Expired: the time of a record has come.
+    """
+    records: list[Record] = []
+    wanted = min(limit, _FEW) if limit else _FEW
+    size = 0
+    with schema.snapshot(connection):
+        (revision,) = connection.execute("SELECT revision FROM state").fetchone()
+        for key, value, created, mod, expires in connection.execute(_RANGE, (*bounds, wanted + 1)):
+            if expires is not None and expires <= now:
+                raise Expired
+            records.append(Record(key, value, created, mod))
+            size += len(value)
+            if size > _FEW_BYTES:
+                return None
+    if len(records) > wanted and (count or wanted != limit):
+        return None
+    return _page(records, revision, limit, len(records) if count else 0)
+
+
 def scan_past(connection: sqlite3.Connection, bounds: tuple[str, str], limit: int, at: int, *, count: bool) -> Page:
     """Return the records of a range as of an earlier revision.
 
@@ -155,19 +182,20 @@ def since(connection: sqlite3.Connection, bounds: tuple[str, str], after: int, l
     """Return the changes of a range after a revision, at most `limit`.
 
     Raises:
-        Compacted: some of them may be gone.
+        Compacted: some of them are gone.
     """
     with schema.snapshot(connection):
-        newest, floor = position(connection)
-        if after + 1 < floor:
+        newest, floor, swept = connection.execute("SELECT revision, compacted, swept FROM state").fetchone()
+        # Whoever was let in before the floor rose is served for as long as the rows are there.
+        if after + 1 < swept:
             raise Compacted(after, floor)
         events, size = [], 0
         for row in connection.execute(_SINCE, (after, *bounds, limit)):
             events.append(_event(*row))
             size += len(row[3] or b"") + len(row[4] or b"")
-            if size >= _PAGE_BYTES:
+            if size >= limit * _BYTES_PER_CHANGE:
                 break
-    more = len(events) == limit or size >= _PAGE_BYTES
+    more = len(events) == limit or size >= limit * _BYTES_PER_CHANGE
     return Since(events, events[-1].revision if more else max(newest, after), more)
 
 

@@ -16,6 +16,7 @@ from kplane_sqlite import reading
 from kplane_sqlite.reading import Readers
 
 _POLL: Final = 0.02  # seconds between looks at what other processes committed
+_FEW: Final = 100  # changes that are read faster than a thread is asked
 _PAGE: Final = 1000
 _PENDING: Final = 2000  # events that are kept for a reader before it is sent back to the file
 _LAST: Final = "\U0010ffff" * 4  # no key comes after it
@@ -28,6 +29,7 @@ class SqliteWatch:
         "_behind",
         "_closed",
         "_error",
+        "_first",
         "_hub",
         "_marked",
         "_pending",
@@ -44,6 +46,7 @@ class SqliteWatch:
         self._position = after
         self._behind = behind
         self._marked = False
+        self._first: list[EngineEvent] = []
         self._pending: list[EngineEvent] = []
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
@@ -59,6 +62,9 @@ class SqliteWatch:
         while not self._closed:
             if self._error is not None:
                 raise self._error
+            if self._first:
+                events, self._first = self._first, []
+                return events
             if self._behind and (events := await self._catch_up()):
                 return events
             if self._pending and not self._behind:
@@ -72,7 +78,7 @@ class SqliteWatch:
     def close(self) -> None:
         """End the watch; idempotent. A waiting `batch` returns empty."""
         self._closed = True
-        self._pending = []
+        self._first, self._pending = [], []
         self._hub.remove(self)
         self._wake()
 
@@ -82,6 +88,8 @@ class SqliteWatch:
 
     def offer(self, events: Sequence[EngineEvent]) -> None:
         """Take new events of all keys, in order."""
+        if self._behind:  # they will be read from the file
+            return
         start, end = self.bounds
         position = self._position
         mine = [event for event in events if start <= event.key < end and event.revision > position]
@@ -89,6 +97,7 @@ class SqliteWatch:
             return
         self._pending += mine
         if len(self._pending) > _PENDING:
+            self._position = next(event.revision for event in self._pending if not event.is_progress) - 1
             self._behind = True
             self._pending = []
         self._wake()
@@ -110,17 +119,31 @@ class SqliteWatch:
         self._error = error
         self._wake()
 
-    async def _catch_up(self) -> list[EngineEvent]:
+    async def begin(self) -> None:
+        """Read what there is already, unless it is much: what is in memory no compaction can take away."""
+        if self._behind:
+            first = await self._catch_up(few=True)
+            # Where more is left than a first page, that page waits by itself.
+            if self._caught_up():
+                self._pending[:0] = first
+            else:
+                self._first = first
+
+    def _caught_up(self) -> bool:
+        return not self._behind
+
+    async def _catch_up(self, *, few: bool = False) -> list[EngineEvent]:
         """Return the next page from the file; after the last one, what came in the meantime is pending."""
+        start = self._position
         self._pending = []
         self._behind = False  # `offer` may set it again while the page is read
         try:
-            page = await self._hub.since(self.bounds, self._position, _PAGE)
+            page = await self._hub.since(self.bounds, self._position, few=few)
         except BaseException:
-            self._behind = True
+            self._position, self._behind = start, True
             raise
         self._position = page.position
-        if page.more or self._behind:
+        if page.more or not self._caught_up():
             self._pending, self._behind = [], True
             return page.events
         self._pending = [event for event in self._pending if event.revision > page.position or event.is_progress]
@@ -174,6 +197,11 @@ class Hub:
         self._watches.add(watch)
         if self._task is None:
             self._task = asyncio.create_task(self._follow(), name="kplane-sqlite-follower")
+        try:
+            await watch.begin()
+        except BaseException:
+            watch.close()
+            raise
         return watch
 
     def remove(self, watch: SqliteWatch) -> None:
@@ -182,9 +210,10 @@ class Hub:
         if not self._watches:
             self._gap.set()  # the follower ends
 
-    async def since(self, bounds: tuple[str, str], after: int, limit: int) -> reading.Since:
-        """Return changes of a range from the file."""
-        return await self._readers.apart(lambda connection: reading.since(connection, bounds, after, limit))
+    async def since(self, bounds: tuple[str, str], after: int, *, few: bool) -> reading.Since:
+        """Return changes of a range from the file: at once if `few` are enough, else as many as are worth a thread."""
+        ask, limit = (self._readers.quickly, _FEW) if few else (self._readers.apart, _PAGE)
+        return await ask(lambda connection: reading.since(connection, bounds, after, limit))
 
     def committed(self, events: Sequence[EngineEvent]) -> None:
         """Take a commit of this process; where others committed before it, the file is read first."""
@@ -250,8 +279,9 @@ class Hub:
     async def _fetch(self) -> None:
         """Publish what was committed since, by whomever."""
         while (await self._readers.quickly(reading.position))[0] > self._seen:
-            page = await self.since(("", _LAST), self._seen, _PAGE)
+            page = await self.since(("", _LAST), self._seen, few=True)
             # What this process committed in the meantime may be published already.
             events = [event for event in page.events if event.revision > self._seen]
             if page.position > self._seen:
                 self._publish(events, page.position)
+            await asyncio.sleep(0)  # a page that was read on the loop gave nobody else a turn

@@ -16,7 +16,7 @@ import msgspec
 
 from kplane_core.engine.interface import Conflict, EngineEvent, EngineUnreachable, Written
 from kplane_sqlite import schema
-from kplane_sqlite.changes import Change, Transaction, next_expiry
+from kplane_sqlite.changes import Change, Transaction, microseconds, next_expiry
 from kplane_sqlite.opening import Opened, Settings
 
 _TOGETHER: Final = 512  # changes in one transaction, at most
@@ -93,6 +93,10 @@ class Writer:
         """Queue the deletion of everything that is due; the answer comes when it is done."""
         return self.call(lambda _connection: self._expire(), atomic=False)
 
+    def nudge(self) -> None:
+        """Let the thread look at the clock anew, as it does whenever something was queued."""
+        self._jobs.put(_Call(lambda _connection: None, self._loop.create_future(), atomic=False))
+
     def stop(self) -> None:
         """Finish what is queued and close the database; blocks."""
         self._jobs.put(None)
@@ -135,7 +139,7 @@ class Writer:
     def _patience(self) -> float:
         if self._due is None:
             return _IDLE
-        left = self._due / 1000 - self._clock()
+        left = self._due / 1e6 - self._clock()
         return min(max(left, 0.0 if self._trouble is None else _RETRY), _IDLE)
 
     def _answer_writes(self, batch: list[_Write]) -> None:
@@ -165,7 +169,7 @@ class Writer:
 
     def _expire(self) -> None:
         self._due = next_expiry(self._opened.connection)
-        more = self._due is not None and self._due <= self._clock() * 1000
+        more = self._due is not None and self._due <= microseconds(self._clock())
         while more:
             with schema.transaction(self._opened.connection):
                 transaction = self._begin()
@@ -176,7 +180,7 @@ class Writer:
                 self._reply(transaction.events, [])
 
     def _begin(self) -> Transaction:
-        return Transaction(self._opened.connection, int(self._clock() * 1000))
+        return Transaction(self._opened.connection, self._clock())
 
     def _committed(self, transaction: Transaction) -> None:
         if transaction.events:
