@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 
 from kplane_apiserver.apierrors import field_invalid, invalid
-from kplane_apiserver.fieldvalidation import drop_unknown
 from kplane_apiserver.kinds import Kind
 from kplane_apiserver.schemas.compiled import CompiledSchema, compiled, unknown_fields
 from kplane_apiserver.schemas.definitions import definition_warnings
@@ -120,9 +119,7 @@ def guard_for(kind: Kind, validation: str, warnings: list[str], *, patched: bool
     """
     if kind.custom is not None:
         return _SchemaGuard(kind, compiled(kind.custom), validation, warnings, patched=patched)
-    if kind.key == _DEFINITION:
-        return _DefinitionGuard(kind, validation, warnings)
-    return _TypeGuard(kind, validation, warnings) if patched else _OPEN
+    return _DefinitionGuard(warnings) if kind.key == _DEFINITION else _OPEN
 
 
 def fits_on_read(kind: Kind) -> bool:
