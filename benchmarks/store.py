@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 
@@ -189,7 +190,7 @@ def _labelled(number: int) -> "_Label":
 class _Label:
     value: str
 
-    def __call__(self, found: dict, _meta: object) -> tuple[dict, None]:
+    def __call__(self, found: dict[str, Any], _meta: object) -> tuple[dict[str, Any], None]:
         found["metadata"]["labels"]["number"] = self.value
         return found, None
 
