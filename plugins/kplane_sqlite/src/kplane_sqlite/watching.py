@@ -98,6 +98,7 @@ class SqliteWatch:
         self._pending += mine
         if len(self._pending) > _PENDING:
             self._position = next(event.revision for event in self._pending if not event.is_progress) - 1
+            self._marked = self._marked or any(event.is_progress for event in self._pending)
             self._behind = True
             self._pending = []
         self._wake()
@@ -146,10 +147,11 @@ class SqliteWatch:
         if page.more or not self._caught_up():
             self._pending, self._behind = [], True
             return page.events
-        self._pending = [event for event in self._pending if event.revision > page.position or event.is_progress]
-        if self._marked:
-            self._marked = False
-            self._pending.insert(0, EngineEvent("", page.position))
+        later = [event for event in self._pending if event.revision > page.position]
+        if self._marked or len(later) < len(self._pending):
+            # A mark that came meanwhile may be older than the page is: this one is true and goes back for nobody.
+            later[:0] = [EngineEvent("", page.position)] if self.progress else []
+        self._marked, self._pending = False, later
         return page.events
 
     async def _wait(self) -> None:
