@@ -125,7 +125,7 @@ def test_a_deleted_namespace_takes_its_content_along(cluster):
     assert answer.json()["status"]["phase"] == "Terminating"
     eventually(lambda: cluster.get("/api/v1/namespaces/n").status_code == 404)
     assert cluster.server.keys(f"/{cluster.name}/n/") == []
-    assert len(cluster.server.keys(f"/{cluster.name}/n0/")) == 2
+    assert len(cluster.server.keys(f"/{cluster.name}/n0/")) == 3  # and its service account
     assert cluster.post("/api/v1/namespaces", {"metadata": {"name": "n"}}).status_code == 201
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from kplane_apiserver.apierrors import field_forbidden, field_invalid, invalid
 from kplane_apiserver.kinds import Kind
+from kplane_apiserver.payloads import check_config_map, check_secret
 from kplane_apiserver.validation import validate_metadata
 from kplane_core.errors import BadRequest, Subject, conflict
 
@@ -259,7 +260,7 @@ def _default_namespace(_kind: Kind, document: Document, old: Document | None) ->
     document["spec"] = {"finalizers": finalizers}
 
 
-def _default_secret(kind: Kind, document: Document, _old: Document | None) -> None:
+def _default_secret(kind: Kind, document: Document, old: Document | None) -> None:
     plain = document.pop("stringData", None)
     if plain:
         if not isinstance(plain, dict) or not all(isinstance(value, str) for value in plain.values()):
@@ -267,11 +268,13 @@ def _default_secret(kind: Kind, document: Document, _old: Document | None) -> No
             raise invalid([cause], kind=kind.kind, name=document["metadata"]["name"])
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
         document["data"] = {**(document.get("data") or {}), **encoded}
-    document.setdefault("type", "Opaque")
+    if not document.get("type"):
+        document["type"] = (old or {}).get("type") or "Opaque"
+    check_secret(kind, document, old)
 
 
 _DEFAULTS: Mapping[str, Callable[[Kind, Document, Document | None], None]] = MappingProxyType(
-    {"namespaces": _default_namespace, "secrets": _default_secret}
+    {"namespaces": _default_namespace, "secrets": _default_secret, "configmaps": check_config_map}
 )
 
 

@@ -106,7 +106,11 @@ class Clusters:
             stored = await self._create(kinds[NAMESPACE_KEY], cluster, "", name)
             if stored is not None:
                 self._namespaces.observe(stored)
-        await self._create(kinds[SERVICE_ACCOUNT_KEY], cluster, "default", "default")
+            await self.ensure_account(cluster, name)
+
+    async def ensure_account(self, cluster: str, namespace: str) -> None:
+        """Write the service account `default` of a namespace unless it is there."""
+        await self._create(builtin_kinds()[SERVICE_ACCOUNT_KEY], cluster, namespace, "default")
 
     def check_new(self, cluster: str) -> None:
         """Return when a Cluster of this name may be created.

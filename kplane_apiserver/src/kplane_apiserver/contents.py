@@ -41,6 +41,8 @@ async def finish(services: Services, owner: Owner) -> bool:
             return await _finish_definition(services, owner)
         case "cluster":
             return await _finish_cluster(services, owner)
+        case "account":
+            return await _finish_account(services, owner)
 
 
 async def find_unfinished(services: Services) -> None:
@@ -73,6 +75,13 @@ async def _finish_namespace(services: Services, owner: Owner) -> bool:
         document["spec"] = {**spec, "finalizers": kept} if kept else {}
 
     return await _let_go(services, _builtin(services, NAMESPACE_KEY), owner.cluster, owner.name, release)
+
+
+async def _finish_account(services: Services, owner: Owner) -> bool:
+    """Give a namespace its default service account; one that is gone or going needs none."""
+    if services.namespaces.accepts(owner.cluster, owner.name):
+        await services.clusters.ensure_account(owner.cluster, owner.name)
+    return True
 
 
 async def _finish_definition(services: Services, owner: Owner) -> bool:

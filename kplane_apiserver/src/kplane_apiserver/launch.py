@@ -111,6 +111,7 @@ def _settings(options: ServeOptions) -> Settings:
         request_timeout=options.request_timeout,
         min_watch_timeout=options.watch_timeout,
         watch_cache=options.watch_cache,
+        event_ttl=round(options.event_ttl),
         cross_cluster_readers=_cross_cluster_readers(options),
         metrics_by_cluster=options.metrics_cluster_label,
     )

@@ -1,4 +1,4 @@
-"""What is being deleted and waits for its content to go: a queue and the one task that works it off."""
+"""What waits for its content to go or to come: a queue and the one task that works it off."""
 
 import asyncio
 import contextlib
@@ -15,15 +15,15 @@ _LONGEST_PAUSE = 5.0
 
 
 class Owner(NamedTuple):
-    """Something whose content has to go before it may go itself.
+    """Something whose content has to go before it may go itself, or a namespace that needs its service account.
 
     Attributes:
-        what: a namespace, a CustomResourceDefinition, or a whole cluster.
+        what: a namespace, a CustomResourceDefinition, or a whole cluster; or a namespace's default service account.
         cluster: the cluster that it is in; of a cluster, itself.
         name: its name.
     """
 
-    what: Literal["namespace", "definition", "cluster"]
+    what: Literal["namespace", "definition", "cluster", "account"]
     cluster: str
     name: str
 
@@ -43,7 +43,7 @@ class _Turn:
 
 
 class Lifecycle:
-    """Finishes deletions in the background.
+    """Finishes deletions, and what namespaces begin with, in the background.
 
     Every step can be repeated, so a restart, or another process that does the same, harms nothing.
     """
@@ -98,7 +98,7 @@ class Lifecycle:
         except KplaneError as error:
             finished = False
             _log.warning(
-                "the content of %s %r in cluster %r could not be removed yet: %s",
+                "what belongs to %s %r in cluster %r could not be set right yet: %s",
                 owner.what,
                 owner.name,
                 owner.cluster,

@@ -74,6 +74,7 @@ class ServeOptions:
         request_timeout: seconds; a request other than a watch that takes longer is answered with 504.
         watch_timeout: seconds; a watch without timeoutSeconds ends after this long to twice as long.
         watch_cache: lists and watches are served from one watch cache per resource.
+        event_ttl: seconds that an Event is kept.
         allow_cross_cluster_reads: administrators may list and watch over all clusters; needs `admin_token_file`.
         admin_token_file: the file with the administrators' tokens.
         metrics_cluster_label: the metrics of requests tell clusters apart.
@@ -125,6 +126,7 @@ class ServeOptions:
         default=True,
         help="serve lists and watches from one cache per resource, not from the database",
     )
+    event_ttl: float = option(3600.0, parse=_bounded(duration, 1.0), help="how long an Event is kept")
     allow_cross_cluster_reads: bool = option(
         default=False,
         help="let administrators list and watch over all clusters, below /clusters/*/control-plane",

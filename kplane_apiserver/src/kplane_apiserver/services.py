@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 
 from kplane_apiserver.catalog import Catalog
-from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY, Clusters
+from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY, SERVICE_ACCOUNT_KEY, Clusters
 from kplane_apiserver.garbage import Garbage
 from kplane_apiserver.kinds import KindKey
 from kplane_apiserver.lifecycle import Lifecycle, Owner
@@ -55,6 +55,8 @@ class Services:
             self._observe(served.kind.key, cluster, stored, deleted=True)
         self.lifecycle.content_left(cluster, namespace)
         self.garbage.removed(cluster, stored)
+        if served.kind.key == SERVICE_ACCOUNT_KEY and stored.key.endswith("/default"):
+            self.lifecycle.enqueue(Owner("account", cluster, namespace))
 
     async def admit(self, served: Served, cluster: str, namespace: str, name: str) -> None:
         """Return once an object may be created and what it needs is there.
@@ -84,6 +86,8 @@ class Services:
     def _observe(self, key: KindKey, cluster: str, stored: StoredObject, *, deleted: bool) -> None:
         if key == NAMESPACE_KEY:
             self.namespaces.observe(stored, deleted=deleted)
+            if not deleted and not terminating(stored):
+                self.lifecycle.enqueue(Owner("account", cluster, stored.key.rpartition("/")[2]))
         elif key == CLUSTER_KEY:
             self.clusters.observe(stored, deleted=deleted)
         elif key == DEFINITION_KEY:

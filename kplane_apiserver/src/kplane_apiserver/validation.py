@@ -108,6 +108,8 @@ def validate_metadata(kind: Kind, document: Mapping[str, Any]) -> None:
     causes = [*_name_faults(kind, metadata), *_label_faults(metadata), *_annotation_faults(metadata)]
     if metadata.get("finalizers"):
         causes.extend(_finalizer_faults(metadata["finalizers"]))
+    if metadata.get("ownerReferences"):
+        causes.extend(_owner_faults(metadata["ownerReferences"]))
     if causes:
         raise invalid(causes, kind=kind.kind, name=_text(metadata.get("name")), group=kind.group)
 
@@ -172,6 +174,29 @@ def _finalizer_faults(finalizers: object) -> Iterator[StatusCause]:
             yield field_invalid("metadata.finalizers", finalizer, "must be a string")
         elif fault := _qualified_name_fault(finalizer):
             yield field_invalid("metadata.finalizers", finalizer, fault)
+
+
+def _owner_faults(references: object) -> Iterator[StatusCause]:
+    field = "metadata.ownerReferences"
+    if not isinstance(references, list) or not all(isinstance(one, dict) for one in references):
+        yield field_invalid(field, references, "must be a list of objects")
+        return
+    controller = ""
+    for one in references:
+        version = one.get("apiVersion")
+        if not isinstance(version, str) or not version or version.endswith("/"):
+            yield field_invalid(f"{field}.apiVersion", version or "", "version must not be empty")
+        for part in ("kind", "name", "uid"):
+            if not isinstance(one.get(part), str) or not one[part]:
+                yield field_invalid(f"{field}.{part}", one.get(part) or "", "must not be empty")
+        if (version, one.get("kind")) == ("v1", "Event"):
+            yield field_invalid(field, one, "/v1, Kind=Event is disallowed from being an owner")
+        if one.get("controller") is True:
+            name = _text(one.get("name"))
+            if controller:
+                words = 'Only one reference can have Controller set to true. Found "true" in references for '
+                yield field_invalid(field, references, f"{words}{controller} and {name}")
+            controller = controller or name
 
 
 def _qualified_name_fault(key: str) -> str:
