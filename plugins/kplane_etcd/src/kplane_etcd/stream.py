@@ -86,8 +86,8 @@ class WatchStream:
             start_revision=span.after + 1,
             prev_kv=True,
             progress_notify=span.progress,
-            fragment=True,
         )
+        # Fragments are not asked for: cutting a large response up costs etcd several times what sending it whole does.
         try:
             async with asyncio.timeout(transport.attempt_timeout):
                 await stream._write(wire.WatchRequest(create_request=request))
