@@ -60,7 +60,8 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Return the result as it stands in the JSON."""
         fields: dict[str, Any] = attrs.asdict(self)
-        return {**fields, "ratio": self.ratio, "ratio_by_cpu": self.ratio_by_cpu, "verdict": self.verdict}
+        ratios = {"ratio": _in_json(self.ratio), "ratio_by_cpu": _in_json(self.ratio_by_cpu)}
+        return {**fields, **ratios, "verdict": self.verdict}
 
     def _against(self, value: float) -> float | None:
         if self.floor is None:
@@ -104,6 +105,11 @@ def amount(value: float | None, unit: str) -> str:
             if value >= size:
                 return f"{_digits(value / size)}{prefix}/s"
     return f"{_digits(value)}{unit}" if unit == "/s" else f"{_digits(value)} {unit}"
+
+
+def _in_json(ratio: float | None) -> float | None:
+    """Return a ratio as JSON can hold it: there is no infinity there."""
+    return None if ratio is None or math.isinf(ratio) else ratio
 
 
 def _digits(value: float) -> str:

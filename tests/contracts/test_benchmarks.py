@@ -32,13 +32,14 @@ def results() -> ModuleType:
         (1.5, None, 2.0, True, "ok"),
         (2.5, 1.9, 2.0, True, "ok (cpu)"),
         (2.5, 2.1, 2.0, True, "missed"),
+        (0, None, 0, True, "ok"),
         (5, 6, None, False, ""),
     ],
 )
 def test_a_floor_is_met_by_the_clock_or_by_processor_time(results, value, by_cpu, floor, at_most, verdict):
     result = results.Result("x", value, "/s", by_cpu=by_cpu, floor=floor, at_most=at_most)
     assert result.verdict == verdict
-    assert json.loads(json.dumps(result.to_dict()))["verdict"] == verdict
+    assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["verdict"] == verdict
 
 
 def test_the_table_shows_the_floor_and_how_far_off_it_is(results):
