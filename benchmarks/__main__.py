@@ -45,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: measured in {time.perf_counter() - began:.1f} s", file=sys.stderr)
     _report(measured, before)
     if options.json is not None:
-        options.json.write_text(json.dumps(_document(measured, before), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        options.json.write_text(
+            json.dumps(_document(measured, before), indent=2, allow_nan=False) + "\n", encoding="utf-8"
+        )
     return int(failed or any(result.verdict == "missed" for results in measured.values() for result in results))
 
 
