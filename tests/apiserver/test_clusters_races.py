@@ -242,4 +242,4 @@ def test_a_store_that_fails_is_tried_again(monkeypatch, caplog):
         await lifecycle.aclose()
 
     asyncio.run(run())
-    assert "could not be removed yet" in caplog.text
+    assert "could not be set right yet" in caplog.text
