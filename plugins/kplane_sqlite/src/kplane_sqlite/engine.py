@@ -22,6 +22,7 @@ from kplane_sqlite.writer import Writer
 
 _log = logging.getLogger(__name__)
 
+_REMEMBERED = 10_000  # ranges that were found to be large
 _GRACE = 0.2  # seconds that other processes have to read what will be dropped; they look every 0.02
 _LARGEST = 512 << 20  # bytes of a value; SQLite itself ends at twice that, for a whole row
 
@@ -50,6 +51,7 @@ class SqliteEngine:
         self._closed = False
         self._reclaiming: asyncio.Task[None] | None = None
         self._floor_rose = False
+        self._large: set[tuple[str, str]] = set()
         self._readers = Readers(settings)
         self._hub = Hub(self._readers, progress_interval)
         self._writer = Writer(opened, settings, clock, self._hub)
@@ -89,13 +91,17 @@ class SqliteEngine:
         if at:
             return await self._readers.apart(lambda one: reading.scan_past(one, bounds, limit, at, count=count))
         while True:
-            asked = partial(reading.scan_few, bounds=bounds, limit=limit, now=self._now(), count=count)
+            few = partial(reading.scan_few, bounds=bounds, limit=limit, now=self._now(), count=count)
             whole = partial(reading.scan, bounds=bounds, limit=limit, now=self._now(), count=count)
             try:
-                few = await self._readers.quickly(asked)
-                return await self._readers.apart(whole) if few is None else few
+                if bounds not in self._large and (page := await self._readers.quickly(few)) is not None:
+                    return page
+                page = await self._readers.apart(whole)
             except reading.Expired:
                 await self.expire_due()
+            else:
+                self._remember(bounds, large=len(page.records) > reading.FEW)
+                return page
 
     async def write(self, key: str, value: bytes | None, *, expect: int, ttl: int | None = None) -> Written | Conflict:
         """Compare-and-set one key; the answer comes when the change is on disk.
@@ -185,6 +191,12 @@ class SqliteEngine:
             pass
         timeout = self._settings.busy_timeout
         await self._open_writer().call(lambda connection: changes.checkpoint(connection, timeout), atomic=False)
+
+    def _remember(self, bounds: tuple[str, str], *, large: bool) -> None:
+        """Note whether it is worth trying to scan a range on the loop."""
+        if len(self._large) >= _REMEMBERED:
+            self._large.clear()
+        (self._large.add if large else self._large.discard)(bounds)
 
     async def expire_due(self) -> None:
         """Delete the records whose time has come."""

@@ -50,7 +50,7 @@ _SINCE: Final = (
 
 
 _BYTES_PER_CHANGE: Final = 16 << 10  # a page of changes ends early when they are larger than this on average
-_FEW: Final = 128  # so many records are read faster than a thread is asked
+FEW: Final = 128  # so many records are read faster than a thread is asked
 _FEW_BYTES: Final = 1 << 20
 
 
@@ -119,7 +119,7 @@ def scan_few(
         Expired: the time of a record has come.
     """
     records: list[Record] = []
-    wanted = min(limit, _FEW) if limit else _FEW
+    wanted = min(limit, FEW) if limit else FEW
     size = 0
     with schema.snapshot(connection):
         (revision,) = connection.execute("SELECT revision FROM state").fetchone()
