@@ -31,8 +31,8 @@ async def create_review(_services: Services, request: Request, served: Served) -
         BadRequest: the body is no such review.
         InvalidError: it does not ask one thing.
     """
-    write_options(request, "CreateOptions")
-    document = await read_object(request, served)
+    options = write_options(request, "CreateOptions")
+    document = await read_object(request, served, options)
     kind = served.kind
     metadata = metadata_of(document)
     spec = document.get("spec") or {}

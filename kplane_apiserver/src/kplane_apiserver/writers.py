@@ -18,6 +18,7 @@ from kplane_apiserver.admission import (
 from kplane_apiserver.apierrors import field_invalid, generate_name_conflict, invalid
 from kplane_apiserver.apply import Applying, Tracking, manager_name
 from kplane_apiserver.bodies import decode_body, media_type
+from kplane_apiserver.fieldvalidation import check_sent
 from kplane_apiserver.http import Request, Response
 from kplane_apiserver.kinds import Kind
 from kplane_apiserver.negotiate import Form, negotiate
@@ -57,7 +58,7 @@ async def create(services: Services, request: Request, served: Served) -> Respon
     """
     form = negotiate(request.header(b"accept"))
     options = write_options(request, "CreateOptions")
-    document = await read_object(request, served)
+    document = await read_object(request, served, options)
     metadata = metadata_of(document)
     namespace = request.route.namespace
     if namespace and metadata.get("namespace") not in (None, "", namespace):
@@ -158,7 +159,7 @@ async def update(services: Services, request: Request, served: Served) -> Respon
     """
     form = negotiate(request.header(b"accept"))
     options = write_options(request, "UpdateOptions")
-    document = await read_object(request, served)
+    document = await read_object(request, served, options)
     check_names(request, metadata_of(document))
     _check_update_version(served, document)
 
@@ -382,8 +383,13 @@ class _Attempt:
 # --- what the body must say -------------------------------------------------------------------------------------------
 
 
-async def read_object(request: Request, served: Served) -> Document:
+async def read_object(request: Request, served: Served, options: WriteOptions) -> Document:
     """Return the object in the body; a kind or version that it leaves out is taken from the URL.
+
+    Args:
+        request: the request.
+        served: the kind.
+        options: how to write; they say what becomes of fields that the kind does not have.
 
     Raises:
         BadRequest: the body is not an object of this kind.
@@ -394,6 +400,7 @@ async def read_object(request: Request, served: Served) -> Document:
     if served.kind.custom is None and b"null" in body:
         document = without_nulls(document)
     check_kind(served.kind, document)
+    check_sent(served.kind, document, request.content_type, body, options.field_validation, request.warnings)
     return document
 
 

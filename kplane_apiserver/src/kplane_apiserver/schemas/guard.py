@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from kplane_apiserver.apierrors import field_invalid, invalid
+from kplane_apiserver.fieldvalidation import drop_unknown
 from kplane_apiserver.kinds import Kind
 from kplane_apiserver.schemas.compiled import CompiledSchema, compiled, unknown_fields
 from kplane_apiserver.schemas.definitions import definition_warnings
@@ -92,13 +93,32 @@ class _SchemaGuard(Guard):
             raise invalid(causes, kind=self._kind.kind, name=new["metadata"].get("name", ""), group=self._kind.group)
 
 
-class _DefinitionGuard(Guard):
+class _TypeGuard(Guard):
+    """Holds what a patch made of a builtin object to the fields of its kind; what is sent whole, its reader checks."""
+
+    __slots__ = ("_kind", "_patched", "_validation", "_warnings")
+
+    def __init__(self, kind: Kind, validation: str, warnings: list[str], *, patched: bool) -> None:
+        self._kind = kind
+        self._patched = patched
+        self._validation = validation
+        self._warnings = warnings
+
+    def fit(self, document: Document) -> None:
+        found = drop_unknown(self._kind, document) if self._patched else []
+        if found and self._validation == "Strict":
+            sent = msgspec.json.encode(document).decode()
+            raise invalid(
+                [field_invalid("patch", sent, f"strict decoding error: {', '.join(found)}")], kind="", name=""
+            )
+        if self._validation != "Ignore":
+            self._warnings.extend(found)
+
+
+class _DefinitionGuard(_TypeGuard):
     """Warns of what a definition asks for and will not get."""
 
-    __slots__ = ("_warnings",)
-
-    def __init__(self, warnings: list[str]) -> None:
-        self._warnings = warnings
+    __slots__ = ()
 
     def check(self, new: Document, old: Document | None) -> None:
         if old is None or new.get("spec") != old.get("spec"):
@@ -119,7 +139,9 @@ def guard_for(kind: Kind, validation: str, warnings: list[str], *, patched: bool
     """
     if kind.custom is not None:
         return _SchemaGuard(kind, compiled(kind.custom), validation, warnings, patched=patched)
-    return _DefinitionGuard(warnings) if kind.key == _DEFINITION else _OPEN
+    if kind.key == _DEFINITION:
+        return _DefinitionGuard(kind, validation, warnings, patched=patched)
+    return _TypeGuard(kind, validation, warnings, patched=True) if patched else _OPEN
 
 
 def fits_on_read(kind: Kind) -> bool:
