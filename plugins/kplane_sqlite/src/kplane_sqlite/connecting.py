@@ -41,7 +41,7 @@ def check_integrity() -> None:
     Raises:
         Unreachable: a file is damaged.
     """
-    for engine in list(_OPEN):
+    for engine in [one for one in _OPEN if not one.closed]:
         try:
             engine.integrity.raise_damage()
         except EngineUnreachable as error:
