@@ -7,13 +7,16 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import attrs
 import uvicorn
 
+from kplane_apiserver.http import Receive, Scope, Send
 from kplane_apiserver.protocol import bounded_protocol
 from kplane_apiserver.server import ApiServer
+
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 GRACE_SECONDS = 1
 """How long open requests get to end once the server stops; then their connections are dropped."""
@@ -29,8 +32,14 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _GC_THRESHOLDS = (100_000, 50, 1000)
 
 
-class _HttpServer(uvicorn.Server):
-    """uvicorn's server, with its signals left to us and the watches told to end when it stops."""
+class HttpServer(uvicorn.Server):
+    """uvicorn's server, with its signals left to us and the watches told to end when it stops.
+
+    Args:
+        config: see `http_config`.
+        api: the started application.
+        on_ready: called once connections are accepted.
+    """
 
     def __init__(self, config: uvicorn.Config, api: ApiServer, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -79,19 +88,10 @@ class HttpLimits:
     max_header_size: int = 64 * 1024
 
 
-async def serve(api: ApiServer, listener: socket.socket, *, limits: HttpLimits, on_ready: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM; open watches then end as a watch does whose time is over.
-
-    A second signal cancels whatever still runs.
-
-    Args:
-        api: the started application.
-        listener: where to accept; closed at the end.
-        limits: what to refuse.
-        on_ready: called once connections are accepted.
-    """
-    config = uvicorn.Config(
-        api.app,
+def http_config(app: Asgi, limits: HttpLimits) -> uvicorn.Config:
+    """Return how uvicorn serves the application: without logs, lifespan and headers of its own."""
+    return uvicorn.Config(
+        app,
         http=bounded_protocol(limits.max_header_size),
         ws="none",
         lifespan="off",
@@ -103,7 +103,21 @@ async def serve(api: ApiServer, listener: socket.socket, *, limits: HttpLimits, 
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=2 * GRACE_SECONDS,
     )
-    server = _HttpServer(config, api, on_ready)
+
+
+async def serve(api: ApiServer, listener: socket.socket, *, limits: HttpLimits, on_ready: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM; open watches then end as a watch does whose time is over.
+
+    A second signal cancels whatever still runs.
+
+    Args:
+        api: the started application.
+        listener: where to accept; closed at the end.
+        limits: what to refuse.
+        on_ready: called once connections are accepted.
+    """
+    config = http_config(api.app, limits)
+    server = HttpServer(config, api, on_ready)
     with _signals(server, asyncio.current_task()):
         await server.serve([listener])
 

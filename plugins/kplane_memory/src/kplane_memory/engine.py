@@ -66,7 +66,8 @@ class MemoryEngine:
         self._live_bytes = 0
         self._history = History(history_limit, history_bytes)
         self._watches = Watches(self._history, progress_interval)
-        self._expiry = Expiry(clock)
+        self._ahead = 0.0  # how far the clock was turned by hand
+        self._expiry = Expiry(lambda: clock() + self._ahead)
         self._alarm = Alarm(self._ring)
         self._closed = False
 
@@ -180,6 +181,19 @@ class MemoryEngine:
         """Delete the records whose time has come and return how many; for those who turn the clock by hand."""
         self._check_open()
         return self._expire()
+
+    def advance_clock(self, seconds: float) -> None:
+        """Turn the clock that decides about expiry forward, and delete what is due then; for tests.
+
+        Raises:
+            ValueError: `seconds` is negative: this clock never goes back.
+        """
+        self._check_open()
+        if seconds < 0:
+            raise ValueError(f"the clock only goes forward, got {seconds:g} seconds")
+        self._ahead += seconds
+        self._expire()
+        self._arm()
 
     def _expire(self) -> int:
         expired = self._expiry.due()
