@@ -95,21 +95,27 @@ def _number(value: Any) -> Any:
 
 
 def _time(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
     try:
         found = datetime.fromisoformat(value)
-    except ValueError:
+    except (TypeError, ValueError):
         return value
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    from google.protobuf.timestamp_pb2 import Timestamp  # noqa: PLC0415 (as optional as the CEL that takes it)
+
+    result = Timestamp()
+    result.FromDatetime(found if found.tzinfo else found.replace(tzinfo=UTC))
+    return result
 
 
 def _duration(value: Any) -> Any:
     if not isinstance(value, str) or not value:
         return value
+    from google.protobuf.duration_pb2 import Duration  # noqa: PLC0415 (as above)
+
     sign = -1 if value[0] == "-" else 1
     parts = _DURATION_PART.findall(value)
-    return sign * timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    result = Duration()
+    result.FromTimedelta(sign * timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts)))
+    return result
 
 
 def _bytes(value: Any) -> Any:

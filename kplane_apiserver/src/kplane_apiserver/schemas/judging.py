@@ -219,7 +219,12 @@ def _by_keys(names: Sequence[str]) -> Callable[[Any], Any]:
 
 
 def _hashable(value: Any) -> Any:
-    return value if type(value) is str else (type(value) is bool, msgspec.json.encode(value, order="sorted"))
+    """Return what is equal for equal JSON: true is not 1, and 1.0 is."""
+    if type(value) is str:
+        return value
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return type(value) is bool, msgspec.json.encode(value, order="sorted")
 
 
 def _enumerated(schema: Schema) -> Judge | None:

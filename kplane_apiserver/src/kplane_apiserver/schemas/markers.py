@@ -84,6 +84,7 @@ def _map_faults(items: Schema, keys: Sequence[Any], place: str) -> Iterator[Stat
     if items.get("type") != "object":
         words = f"must be object if parent array's {_LIST} is map"
         yield field_invalid(f"{place}.items.type", items.get("type") or "", words)
+        return
     if items.get("nullable"):
         yield field_forbidden(f"{place}.items.nullable", f"cannot be nullable when {_LIST} is map")
     if not keys:
