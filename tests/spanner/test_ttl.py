@@ -103,6 +103,25 @@ def test_a_refresh_that_commits_first_wins(options, open_engines):
     asyncio.run(scenario())
 
 
+def test_what_is_due_is_decided_in_the_transaction_that_deletes(options, open_engines):
+    """A sweeper that looked before a refresh, or twice, deletes nothing."""
+
+    async def scenario():
+        async with open_engines(options) as engine:
+            await without_sweeping([engine])
+            await engine.write("/alive", b"1", expect=0, ttl=1000)
+            await engine.write("/for-ever", b"1", expect=0)
+            await engine.write("/over", b"1", expect=0, ttl=1)
+            await asyncio.sleep(1.01)
+            keys = ["/alive", "/for-ever", "/over", "/never-was"]
+            assert await engine._writer.expire(keys) == 1
+            assert await engine._writer.expire(keys) == 0
+            page = await engine.scan("/", "0")
+            assert [record.key for record in page.records] == ["/alive", "/for-ever"]
+
+    asyncio.run(scenario())
+
+
 def test_keeping_clearing_and_shortening_a_time_to_live(options, open_engines):
     async def scenario():
         async with open_engines(options) as engine:
