@@ -124,3 +124,25 @@ def test_a_wrong_flag_is_one_line_that_names_it(tmp_path, flags, message):
 
 def test_the_defaults_are_durable():
     assert SqliteOptions().synchronous == "full"
+
+
+def test_a_server_that_is_killed_lost_nothing_that_it_had_acknowledged(path):
+    """kill -9 between two requests; the next server goes on with the objects and above their resourceVersions."""
+    command = [sys.executable, "-m", "kplane_core", "serve", "--storage-backend=sqlite", f"--sqlite-path={path}"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("KPLANE_")}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": env, "cwd": path.parent}
+    with subprocess.Popen([*command, "--port=0", "--cluster=c1"], **options) as process:
+        shown = ""
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+", shown)):
+            line = process.stdout.readline()
+            assert line, f"the server did not start: {shown}"
+            shown += line
+        created = [ask(maps(found[0]), config_map(f"kept-{number}")) for number in range(20)]
+        process.kill()
+    with served(path) as base:
+        listed = ask(maps(base))
+        assert {item["metadata"]["uid"] for item in listed["items"]} == {one["metadata"]["uid"] for one in created}
+        later = ask(maps(base), config_map("later"))
+    versions = [int(one["metadata"]["resourceVersion"]) for one in (*created, later)]
+    assert versions == sorted(set(versions))
+    assert versions[-1] < versions[-2] + 100, "a crash was taken for a restore"
