@@ -9,14 +9,17 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from kplane_apiserver.admission import prepare_create
 from kplane_apiserver.apierrors import forbidden
+from kplane_apiserver.clusters_ttl import Expiries, end_of
 from kplane_apiserver.follow import Follower
 from kplane_apiserver.kinds import Kind, KindKey, builtin_kinds
 from kplane_apiserver.namespaces import BOOTSTRAPPED, Namespaces, terminating
 from kplane_apiserver.settings import Settings, timestamp
 from kplane_apiserver.stores import Served, StoreSet
-from kplane_core.errors import ApiError, KeyExists, Status, Subject, conflict
+from kplane_core.errors import ApiError, KeyExists, Status, Subject, already_exists, conflict
 from kplane_core.storage.interface import GetOptions, StoredObject
 
 CLUSTER_KEY: KindKey = ("kplane.dev", "v1", "clusters")
@@ -26,6 +29,25 @@ CONTENT_FINALIZER = "kplane.dev/content"
 """Holds a Cluster that is being deleted until its last object is gone."""
 
 _MAYBE_ABSENT = GetOptions(ignore_not_found=True)
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+
+
+class _Probe(msgspec.Struct):
+    status: _Status | None = None
+
+
+_PROBE = msgspec.json.Decoder(_Probe)
+
+
+def pending(stored: StoredObject) -> bool:
+    """Whether a Cluster is being filled and cannot be used yet."""
+    if b'"Pending"' not in stored.raw:
+        return False
+    status = _PROBE.decode(stored.raw).status
+    return status is not None and status.phase == "Pending"
 
 
 def subject_of(cluster: str) -> Subject:
@@ -41,10 +63,16 @@ class Clusters:
         namespaces: told of the namespaces of a new cluster.
         settings: how clusters come into being.
         on_deleting: called with a cluster whose content has to go.
+        on_expired: called with a cluster whose time is over.
     """
 
     def __init__(
-        self, stores: StoreSet, namespaces: Namespaces, settings: Settings, on_deleting: Callable[[str], None]
+        self,
+        stores: StoreSet,
+        namespaces: Namespaces,
+        settings: Settings,
+        on_deleting: Callable[[str], None],
+        on_expired: Callable[[str], None],
     ) -> None:
         kinds = builtin_kinds()
         self._stores = stores
@@ -52,6 +80,7 @@ class Clusters:
         self._namespaces = namespaces
         self._settings = settings
         self._on_deleting = on_deleting
+        self._expiries = Expiries(settings.now, on_expired)
         self.known: set[str] = set()
         """The clusters that can be used; membership is all that a request has to ask."""
         self._deleting: set[str] = set()
@@ -64,9 +93,11 @@ class Clusters:
         """Bootstrap the root cluster, learn all clusters and follow them from then on."""
         await self.bootstrap(self._settings.root_cluster)
         await self._follower.start()
+        self._expiries.start()
 
     async def aclose(self) -> None:
         """Stop following and give up what is being made; idempotent."""
+        await self._expiries.aclose()
         await self._follower.aclose()
         for task in list(self._making.values()):
             task.cancel()
@@ -99,6 +130,17 @@ class Clusters:
         if cluster not in self.known:
             await self._own(cluster, self._find_or_make(cluster, make=True))
 
+    async def make_with(self, cluster: str, work: Coroutine[Any, Any, None]) -> None:
+        """Return when `work` has made a cluster; those who touch it meanwhile wait for it.
+
+        Raises:
+            ApiError: 409; the cluster exists, or is being made.
+        """
+        if cluster in self.known or cluster in self._making:
+            work.close()
+            raise already_exists(subject_of(cluster))
+        await asyncio.shield(self._own(cluster, work))
+
     async def bootstrap(self, cluster: str) -> None:
         """Write what every cluster has from the start, as far as it is not there yet."""
         kinds = builtin_kinds()
@@ -127,6 +169,8 @@ class Clusters:
         if stored.exists:
             if terminating(stored):
                 raise conflict(subject_of(cluster), "the cluster is being deleted; wait until that is done")
+            if pending(stored):
+                raise conflict(subject_of(cluster), "the cluster is being filled; wait until its phase is Ready")
             self.known.add(cluster)
             return
         if not make:
@@ -165,16 +209,20 @@ class Clusters:
         self.known.clear()
         self.known.add(self._settings.root_cluster)
         self._deleting.clear()
+        self._expiries.clear()
 
     def _apply(self, stored: StoredObject, deleted: bool) -> None:  # noqa: FBT001 (Follower's callback)
         cluster = self._served.layout.relative(stored.key).name
         self._deleting.discard(cluster)
+        self._expiries.put(cluster, None if deleted or terminating(stored) else end_of(stored))
         if deleted:
             self.known.discard(cluster)
         elif terminating(stored):
             self.known.discard(cluster)
             self._deleting.add(cluster)
             self._on_deleting(cluster)
+        elif pending(stored):
+            self.known.discard(cluster)
         else:
             self.known.add(cluster)
 

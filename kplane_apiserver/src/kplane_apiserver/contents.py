@@ -7,6 +7,7 @@ from typing import Any
 
 from kplane_apiserver.admission import NAMESPACE_FINALIZER, has_finalizers, is_deleting
 from kplane_apiserver.clusters import CLUSTER_KEY, CONTENT_FINALIZER, NAMESPACE_KEY
+from kplane_apiserver.clusters_ttl import end_of
 from kplane_apiserver.kinds import Kind, KindKey, builtin_kinds
 from kplane_apiserver.lifecycle import Owner
 from kplane_apiserver.namespaces import terminating
@@ -16,7 +17,8 @@ from kplane_apiserver.services import DEFINITION_KEY, Services
 from kplane_apiserver.stores import Served
 from kplane_apiserver.writers import store_change
 from kplane_core.errors import KeyNotFound
-from kplane_core.storage.interface import ListOptions, ObjectList, ResponseMeta, UpdateResult
+from kplane_core.storage.interface import GetOptions, ListOptions, ObjectList, ResponseMeta, UpdateResult
+from kplane_core.storage.preconditions import Preconditions
 from kplane_core.storage.selection import Predicate
 
 Document = dict[str, Any]
@@ -41,6 +43,8 @@ async def finish(services: Services, owner: Owner) -> bool:
             return await _finish_definition(services, owner)
         case "cluster":
             return await _finish_cluster(services, owner)
+        case "expired":
+            return await _finish_expired(services, owner)
         case "account":
             return await _finish_account(services, owner)
 
@@ -64,7 +68,7 @@ async def find_unfinished(services: Services) -> None:
 async def _finish_namespace(services: Services, owner: Owner) -> bool:
     kinds = (kind for kind in services.catalog.kinds(owner.cluster) if kind.namespaced)
     left = 0
-    for served in _each_resource(services, kinds):
+    for served in each_resource(services, kinds):
         left += await _delete_all(services, served, owner.cluster, owner.name)
     if left:
         return False
@@ -75,6 +79,18 @@ async def _finish_namespace(services: Services, owner: Owner) -> bool:
         document["spec"] = {**spec, "finalizers": kept} if kept else {}
 
     return await _let_go(services, _builtin(services, NAMESPACE_KEY), owner.cluster, owner.name, release)
+
+
+async def _finish_expired(services: Services, owner: Owner) -> bool:
+    """Delete a cluster whose time is over, unless it got more time meanwhile."""
+    served = _builtin(services, CLUSTER_KEY)
+    root = services.settings.root_cluster
+    stored = await served.store.get(served.key(root, "", owner.name), GetOptions(ignore_not_found=True))
+    end = end_of(stored) if stored.exists else None
+    if end is not None and end <= services.settings.now() and not terminating(stored):
+        options = RemoveOptions(preconditions=Preconditions(resource_version=str(stored.revision)))
+        await Removal(services, served, root, options).run(stored.key, "")
+    return True
 
 
 async def _finish_account(services: Services, owner: Owner) -> bool:
@@ -91,7 +107,7 @@ async def _finish_definition(services: Services, owner: Owner) -> bool:
         for kind in services.catalog.kinds(owner.cluster)
         if kind.custom is not None and kind.plural == plural and kind.group == group
     ]
-    for served in _each_resource(services, kinds):
+    for served in each_resource(services, kinds):
         if await _delete_all(services, served, owner.cluster, ""):
             return False
     gone = await _let_go(
@@ -99,7 +115,7 @@ async def _finish_definition(services: Services, owner: Owner) -> bool:
     )
     if gone:
         # An object that was being written while the others were removed must not outlive its definition.
-        for served in _each_resource(services, kinds):
+        for served in each_resource(services, kinds):
             await _remove_all(services, served, owner.cluster)
         await services.catalog.reconsider(owner.cluster, group, services.now())
     return gone
@@ -108,7 +124,7 @@ async def _finish_definition(services: Services, owner: Owner) -> bool:
 async def _finish_cluster(services: Services, owner: Owner) -> bool:
     # The definitions are removed on the way, so what they define has to be known before. Instances go first.
     kinds = tuple(reversed(services.catalog.kinds(owner.cluster)))
-    resources = [served for served in _each_resource(services, kinds) if served.kind.key != CLUSTER_KEY]
+    resources = [served for served in each_resource(services, kinds) if served.kind.key != CLUSTER_KEY]
     while sum([await _remove_all(services, served, owner.cluster) for served in resources]):
         pass  # a request that was under way may have written meanwhile: look again until a whole round finds nothing
     return await _let_go(
@@ -124,7 +140,7 @@ def _builtin(services: Services, key: KindKey) -> Served:
     return services.stores.serve(builtin_kinds()[key])
 
 
-def _each_resource(services: Services, kinds: Iterable[Kind]) -> list[Served]:
+def each_resource(services: Services, kinds: Iterable[Kind]) -> list[Served]:
     """Return one kind per resource: versions share their objects."""
     first = {kind.group_resource: kind for kind in reversed(list(kinds)) if "delete" in kind.verbs}
     return [services.stores.serve(kind) for kind in reversed(first.values())]

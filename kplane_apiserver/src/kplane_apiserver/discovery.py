@@ -20,7 +20,12 @@ from kplane_apiserver.kinds import Kind, builtin_kinds
 
 _AGGREGATED_GROUP = "apidiscovery.k8s.io"
 _AGGREGATED_VERSIONS = frozenset({"v2", "v2beta1"})
-_SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {"finalize": ("update",)}
+_SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
+    "finalize": ("update",),
+    "fork": ("create",),
+    "restore": ("create",),
+    "snapshot": ("get",),
+}
 _USUAL_SUBRESOURCE_VERBS = ("get", "patch", "update")
 _ANY_CLIENT = [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}]
 _JSON_TYPES = frozenset({"application/json", "application/*", "*/*"})

@@ -58,6 +58,8 @@ async def process(services: Services, served: Served, key: str) -> bool:
     if not stored.exists:
         services.garbage.index.drop(key)
         return True
+    if cluster not in services.clusters.known:
+        return False  # it is being filled, so owners may be missing still; or it is being removed as a whole
     metadata = metadata_of(stored.raw)
     if not metadata.deletion_timestamp:
         if metadata.owner_references:

@@ -4,7 +4,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
-from kplane_apiserver import discovery, openapi, readers, removers, reviews, scales, writers
+from kplane_apiserver import (
+    discovery,
+    openapi,
+    readers,
+    removers,
+    reviews,
+    scales,
+    snapshots,
+    snapshots_restore,
+    writers,
+)
 from kplane_apiserver.apierrors import MethodNotAllowed, path_not_found, service_unavailable
 from kplane_apiserver.health import PATHS as HEALTH_PATHS
 from kplane_apiserver.health import Health
@@ -98,6 +108,8 @@ class Handlers:
                 response = openapi.respond(self._services.catalog, cluster, path, query_hash, known, accept=accept)
             case "metrics" if len(path) == 1 and self._services.catalog.is_root(request.route.cluster):
                 response = self._metrics.respond()
+            case "snapshot" if len(path) == 1:
+                response = await snapshots.of_path(self._services, request)
             case _ if head in HEALTH_PATHS:
                 response = await self._health.respond(request)
         if response is None:
@@ -170,6 +182,9 @@ _SUBRESOURCES: Mapping[str, Mapping[str, Handler]] = MappingProxyType(
     {
         "status": {"GET": _get, "HEAD": _get, "PUT": writers.update, "PATCH": writers.patch},
         "finalize": {"PUT": writers.update},
+        "fork": {"POST": snapshots_restore.fork},
+        "restore": {"POST": snapshots_restore.restore},
+        "snapshot": {"GET": snapshots.of_object},
         "scale": {
             "GET": scales.get_scale,
             "HEAD": scales.get_scale,

@@ -15,15 +15,16 @@ _LONGEST_PAUSE = 5.0
 
 
 class Owner(NamedTuple):
-    """Something whose content has to go before it may go itself, or a namespace that needs its service account.
+    """Something whose content has to go before it may go itself, or that has to be given what it lacks.
 
     Attributes:
-        what: a namespace, a CustomResourceDefinition, or a whole cluster; or a namespace's default service account.
+        what: a namespace, a CustomResourceDefinition, or a whole cluster; or a namespace's default service account, or
+            a cluster whose time is over.
         cluster: the cluster that it is in; of a cluster, itself.
         name: its name.
     """
 
-    what: Literal["namespace", "definition", "cluster", "account"]
+    what: Literal["namespace", "definition", "cluster", "account", "expired"]
     cluster: str
     name: str
 

@@ -62,6 +62,7 @@ class ApiServer:
                 namespaces,
                 self.settings,
                 lambda cluster: lifecycle.enqueue(Owner("cluster", cluster, cluster)),
+                lambda cluster: lifecycle.enqueue(Owner("expired", cluster, cluster)),
             ),
             namespaces=namespaces,
             lifecycle=lifecycle,

@@ -6,6 +6,7 @@ import attrs
 
 from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY, SERVICE_ACCOUNT_KEY, Clusters
+from kplane_apiserver.clusters_ttl import check_ttl
 from kplane_apiserver.garbage import Garbage
 from kplane_apiserver.kinds import KindKey
 from kplane_apiserver.lifecycle import Lifecycle, Owner
@@ -79,6 +80,8 @@ class Services:
         Raises:
             KplaneError: the object is not valid.
         """
+        if served.kind.key == CLUSTER_KEY:
+            check_ttl(served.kind, document)
         if served.kind.key != DEFINITION_KEY:
             return document
         return self.catalog.prepare(cluster, document, old, self.now())
