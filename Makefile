@@ -32,7 +32,7 @@ test: .venv/.develop  ## Run the tests
 	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 conformance: .venv/.develop  ## Hold every backend of this repository to the storage contract
-	@$(BIN)/python -m pytest conformance $(if $(KPLANE_REQUIRE_SPANNER),,--kplane-allow-unavailable) $(ARGS)
+	@$(BIN)/python -m pytest conformance -n $(WORKERS) $(if $(KPLANE_REQUIRE_SPANNER),,--kplane-allow-unavailable) $(ARGS)
 
 lint: .venv/.develop  ## Check style, format and the arrows between the modules
 	@$(BIN)/ruff check .
