@@ -15,6 +15,9 @@ import pytest
 from kplane_sqlite.plugin import SqliteOptions
 
 
+pytestmark = pytest.mark.slow
+
+
 @contextmanager
 def served(path, *flags):
     """A server on a file; yields the address of its cluster c1."""
