@@ -14,7 +14,6 @@ import pytest
 
 from kplane_sqlite.plugin import SqliteOptions
 
-
 pytestmark = pytest.mark.slow
 
 
