@@ -88,7 +88,7 @@ def respond(
     builtin = _builtin_paths(root=root).get((group, version))
     custom = _custom_of(catalog, cluster, group, version)
     if custom:
-        etag = _hash(catalog.view(cluster).fingerprint, group, version)
+        etag = _hash(catalog.view(cluster).fingerprint, published.digest(), group, version)
         body = _document(_builtin_of(catalog, cluster, group, version), custom)
     elif builtin:
         etag = builtin[1]
@@ -111,7 +111,10 @@ def _index(catalog: Catalog, cluster: str, if_none_match: bytes) -> Response:
     body: bytes | None = view.memo.get(memo)
     if body is None:
         hashes = {key: etag for key, (_, etag) in _builtin_paths(root=root).items()}
-        hashes |= {(kind.group, kind.version): _hash(view.fingerprint, kind.group, kind.version) for kind in view.kinds}
+        hashes |= {
+            (kind.group, kind.version): _hash(view.fingerprint, published.digest(), kind.group, kind.version)
+            for kind in view.kinds
+        }
         body = view.memo[memo] = _ENCODE({"paths": dict(_index_entry(*entry) for entry in hashes.items())})
     etag = _hash(body.decode())
     return tagged(body, etag, if_none_match, headers=(_REVALIDATE,))

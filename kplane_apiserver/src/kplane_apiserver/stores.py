@@ -30,6 +30,7 @@ class _Head(msgspec.Struct):
 _HEAD = msgspec.json.Decoder(_Head)
 _METADATA = b'"metadata":{'
 _NO_HEAD = b"\0"
+_REMEMBERED = 2048
 _VERSION = b'"metadata":{"resourceVersion":"%d",'
 
 
@@ -49,7 +50,18 @@ class Served:
         list_head: how the JSON of a list of this kind begins, up to the resourceVersion.
     """
 
-    __slots__ = ("_fits", "attributes", "head", "kind", "layout", "list_head", "plain", "splice", "store")
+    __slots__ = (
+        "_fits",
+        "_remembered",
+        "attributes",
+        "head",
+        "kind",
+        "layout",
+        "list_head",
+        "plain",
+        "splice",
+        "store",
+    )
 
     def __init__(self, kind: Kind, store: Store, layout: KeyLayout, attributes: AttributeFunc) -> None:
         self.kind = kind
@@ -61,6 +73,7 @@ class Served:
         self.head = msgspec.json.encode(names)[:-1] + b","
         # What may lack defaults or hold another version's fields is looked at closely, so no head lets it pass.
         self._fits = fits_on_read(kind)
+        self._remembered: dict[bytes, bytes] = {}
         self.splice = _NO_HEAD if self._fits else self.head + _METADATA + b'"'
         listed = {"kind": kind.list_kind, "apiVersion": kind.api_version}
         self.list_head = msgspec.json.encode(listed)[:-1] + b',"metadata":{"resourceVersion":"'
@@ -145,7 +158,15 @@ class Served:
         return encode_object(document)
 
     def _fitted(self, raw: bytes) -> bytes:
-        """Return a stored object as the schema of this version has it."""
+        """Return a stored object as the schema of this version has it; those last looked at are remembered."""
+        found = self._remembered.get(raw)
+        if found is None:
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            found = self._remembered[raw] = self._fit(raw)
+        return found
+
+    def _fit(self, raw: bytes) -> bytes:
         document = decode_object(raw)
         document["apiVersion"], document["kind"] = self.kind.api_version, self.kind.kind
         if not fit_stored(self.kind, document) and raw.startswith(self.head):

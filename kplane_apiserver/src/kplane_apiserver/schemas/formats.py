@@ -21,13 +21,11 @@ Check = Callable[[str], bool]
 
 
 def _matches(pattern: str, flags: int = 0) -> Check:
-    found = re.compile(pattern, flags | re.ASCII).fullmatch
-    return lambda text: found(text) is not None
+    # `re` keeps what it compiled; compiled here, all patterns would cost every start.
+    return lambda text: re.fullmatch(pattern, text, flags | re.ASCII) is not None
 
 
-_DATE_TIME = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:[.,]\d+)?(?:[Zz]|[+-](\d\d):?(\d\d))", re.ASCII
-).fullmatch
+_DATE_TIME = r"(\d{4}-\d\d-\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:[.,]\d+)?(?:[Zz]|[+-](\d\d):?(\d\d))"
 _DURATION = _matches(r"[+-]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)")
 _LONG_DURATION = _matches(
     r"\d+\s*(?:ns|nanos?|nanoseconds?|us|µs|micros?|microseconds?|ms|millis?|milliseconds?|s|secs?|seconds?"
@@ -52,7 +50,7 @@ def _is_date(text: str) -> bool:
 
 
 def _is_date_time(text: str) -> bool:
-    match = _DATE_TIME(text)
+    match = re.fullmatch(_DATE_TIME, text, re.ASCII)
     if match is None or not _is_date(match[1]):
         return False
     hour, minute, second = int(match[2]), int(match[3]), int(match[4])

@@ -8,7 +8,7 @@ import msgspec
 
 from kplane_apiserver.apierrors import field_forbidden, field_invalid, field_required
 from kplane_apiserver.schemas import words
-from kplane_apiserver.schemas.cel import CelError, Expression, compile_expression
+from kplane_apiserver.schemas.cel import CelError, Expression, bind, compile_expression
 from kplane_apiserver.schemas.cel_values import compile_convert
 from kplane_apiserver.schemas.places import Fault, MapKey, Place, text_of
 from kplane_core.errors import StatusCause
@@ -156,16 +156,15 @@ def _node(schema: Schema, rules: Sequence[Rule]) -> Check:
         if new is None:
             return
         same = old is not None and new == old
-        value: Any = None
-        before: Any = None
+        values: Any = None
         for rule in rules:
             uses_old = rule.holds.uses_old
             # What an earlier write left behind is forgiven; a rule about the change is about the change alone.
             if (same and not uses_old) or (uses_old and old is None and not rule.holds.optional_old):
                 continue
-            if value is None:
-                value, before = convert(new), None if old is None else convert(old)
-            fault = _fault(rule, value, before, place, None if whole else new)
+            if values is None:
+                values = bind(convert(new), None if old is None else convert(old))
+            fault = _fault(rule, values, place, new, whole=whole)
             if fault is not None:
                 faults.append(Fault(place, fault))
 
@@ -176,10 +175,10 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _fault(rule: Rule, value: Any, before: Any, place: Place, shown: Any) -> StatusCause | None:
+def _fault(rule: Rule, values: Any, place: Place, value: Any, *, whole: bool) -> StatusCause | None:
     said = rule.message or rule.text
     try:
-        if rule.holds(value, before) is True:
+        if rule.holds(values) is True:
             return None
     except CelError as error:
         detail = f"{error} evaluating rule: {said}"
@@ -190,15 +189,15 @@ def _fault(rule: Rule, value: Any, before: Any, place: Place, shown: Any) -> Sta
             )
         return field_invalid(text_of(place), words.type_name(value), detail)
     field = text_of(place) + rule.field_path
-    detail = _message(rule, value, before) or rule.message or f"failed rule: {rule.text}"
-    return _cause(rule.reason, field.lstrip("."), shown, detail)
+    detail = _message(rule, values) or rule.message or f"failed rule: {rule.text}"
+    return _cause(rule.reason, field.lstrip("."), None if whole else value, detail)
 
 
-def _message(rule: Rule, value: Any, before: Any) -> str:
+def _message(rule: Rule, values: Any) -> str:
     if rule.words is None:
         return ""
     try:
-        found = rule.words(value, before)
+        found = rule.words(values)
     except CelError:
         return ""
     text = found.strip() if isinstance(found, str) else ""
