@@ -169,3 +169,36 @@ def test_a_watch_that_nobody_reads_goes_back_to_the_file_and_misses_nothing(data
     assert changes == list(range(start + 1, start + 101))
     assert events[-1].revision == changes[-1]
     assert all(event.previous is not None for event in events[3:-1])
+
+
+def test_each_of_many_watches_is_told_of_its_own_range_and_of_nothing_else(database, put):
+    """Ranges of all shapes: everything, a directory, one key, neighbours that begin alike, a range without a slash."""
+    ranges = [
+        ("/", "0"),
+        ("/a/", "/a0"),
+        ("/ab/", "/ab0"),
+        ("/a/b", "/a/b\0"),
+        ("/a", "/b"),
+        ("", "\U0010ffff"),
+        ("b", "x"),
+    ]
+    keys = ["/a/b", "/a/c", "/ab/c", "/a/b/c", "/b", "c", "/a", "/zz/z", "/a/b0"]
+
+    async def write_and_watch(engine):
+        start = await engine.revision()
+        watches = [await engine.watch(*bounds, after=start) for bounds in ranges]
+        for key in keys:
+            await put(engine, key)
+        told = []
+        for (first, end), watch in zip(ranges, watches, strict=True):
+            expected = [key for key in keys if first <= key < end]
+            events = []
+            while len(events) < len(expected):
+                events += await asyncio.wait_for(watch.batch(), 10)
+            told.append(([event.key for event in events], expected))
+            watch.close()
+        assert not engine._hub._shelves
+        assert not engine._hub._lengths
+        return told
+
+    assert all(keys == expected for keys, expected in database.run(write_and_watch))

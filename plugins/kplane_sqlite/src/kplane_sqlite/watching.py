@@ -7,6 +7,7 @@ memory and delays nobody; only compaction can overtake it.
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -87,7 +88,7 @@ class SqliteWatch:
         self.close()
 
     def offer(self, events: Sequence[EngineEvent]) -> None:
-        """Take new events of all keys, in order."""
+        """Take new events that may be of the range, in order."""
         if self._behind:  # they will be read from the file
             return
         start, end = self.bounds
@@ -168,6 +169,13 @@ class SqliteWatch:
             self._waiter.set_result(None)
 
 
+def _shared(bounds: tuple[str, str]) -> str:
+    """Return what both bounds of a range begin with."""
+    start, end = bounds
+    length = next((at for at, (one, other) in enumerate(zip(start, end, strict=False)) if one != other), None)
+    return start[: min(len(start), len(end)) if length is None else length]
+
+
 class Hub:
     """All open watches of one connection, and where they get their events from.
 
@@ -180,6 +188,10 @@ class Hub:
         self._readers = readers
         self._interval = progress_interval
         self._watches: set[SqliteWatch] = set()
+        # Every key of a range begins with what its bounds begin with: a watch is filed under that, so that an event
+        # finds those it may concern without asking the others.
+        self._shelves: dict[str, set[SqliteWatch]] = {}
+        self._lengths: Counter[int] = Counter()
         self._seen = 0
         self._task: asyncio.Task[None] | None = None
         self._gap = asyncio.Event()
@@ -196,7 +208,7 @@ class Hub:
         if not self._watches:
             self._seen = newest
         watch = SqliteWatch(self, bounds, after, progress=progress, behind=after < self._seen)
-        self._watches.add(watch)
+        self._file(watch)
         if self._task is None:
             self._task = asyncio.create_task(self._follow(), name="kplane-sqlite-follower")
         try:
@@ -208,9 +220,23 @@ class Hub:
 
     def remove(self, watch: SqliteWatch) -> None:
         """Forget a watch; without any, nothing is followed."""
-        self._watches.discard(watch)
+        if watch in self._watches:
+            self._watches.discard(watch)
+            shared = _shared(watch.bounds)
+            self._shelves[shared].discard(watch)
+            if not self._shelves[shared]:
+                del self._shelves[shared]
+            self._lengths[len(shared)] -= 1
+            if not self._lengths[len(shared)]:
+                del self._lengths[len(shared)]
         if not self._watches:
             self._gap.set()  # the follower ends
+
+    def _file(self, watch: SqliteWatch) -> None:
+        shared = _shared(watch.bounds)
+        self._watches.add(watch)
+        self._shelves.setdefault(shared, set()).add(watch)
+        self._lengths[len(shared)] += 1
 
     async def since(self, bounds: tuple[str, str], after: int, *, few: bool) -> reading.Since:
         """Return changes of a range from the file: at once if `few` are enough, else as many as are worth a thread."""
@@ -255,8 +281,15 @@ class Hub:
 
     def _publish(self, events: Sequence[EngineEvent], revision: int) -> None:
         self._seen = revision
-        for watch in self._watches:
-            watch.offer(events)
+        concerned: dict[SqliteWatch, list[EngineEvent]] = {}
+        for event in events:
+            key = event.key
+            for length in self._lengths:
+                if length <= len(key):
+                    for watch in self._shelves.get(key[:length], ()):
+                        concerned.setdefault(watch, []).append(event)
+        for watch, mine in concerned.items():
+            watch.offer(mine)
 
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()
@@ -270,9 +303,9 @@ class Hub:
             try:
                 await self._fetch()
             except (Compacted, EngineUnreachable) as error:
-                for watch in self._watches:
+                for watch in list(self._watches):
                     watch.fail(error)
-                self._watches.clear()
+                    self.remove(watch)
             if self._interval and loop.time() - marked >= self._interval:
                 marked = loop.time()
                 self._mark()
