@@ -17,6 +17,7 @@ from kplane_apiserver.jsonpath import JSONPathError, parse_jsonpath
 from kplane_apiserver.kinds import CustomKind, Kind, PrinterColumn
 from kplane_apiserver.schemas.definitions import rule_faults
 from kplane_apiserver.schemas.selectable import selectable_faults
+from kplane_apiserver.schemas.shape import check_shape
 from kplane_apiserver.structural import schema_faults
 from kplane_core.errors import BadRequest, StatusCause
 
@@ -224,11 +225,16 @@ def _section(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _parse_spec(spec: dict[str, Any]) -> _Spec:
+    place = "spec"
     try:
-        return msgspec.convert(spec, _Spec)
+        parsed = msgspec.convert(spec, _Spec)
+        for position, version in enumerate(parsed.versions or ()):
+            place = f"spec.versions[{position}].schema.openAPIV3Schema"
+            check_shape((version.schema and version.schema.openAPIV3Schema) or {})
     except msgspec.ValidationError as error:
-        detail = str(error).replace("`$.", "`spec.")
+        detail = str(error).replace("`$", f"`{place}")
         raise BadRequest(f"{CRD_KIND} cannot be handled: {detail}") from error
+    return parsed
 
 
 def _parse_status(status: dict[str, Any]) -> _Status:
