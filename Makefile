@@ -29,6 +29,7 @@ serve: .venv/.runtime  ## Serve two virtual clusters, c1 and c10, on 127.0.0.1:8
 	@exec $(BIN)/kplane serve --cluster c1 --cluster c10 $(ARGS)
 
 test: .venv/.develop  ## Run the tests
+	@$(BIN)/python -c 'from kplane_spanner.emulator import missing; print(missing(), end="\n" if missing() else "")'
 	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 conformance: .venv/.develop  ## Hold every backend of this repository to the storage contract

@@ -289,6 +289,27 @@ def test_a_replay_that_lost_the_race_with_compaction_says_so(options, open_engin
     asyncio.run(scenario())
 
 
+def test_a_page_that_could_not_be_told_is_read_again(options, open_engines, monkeypatch):
+    """The database goes away between the page and the look at the floor: the next batch has the page."""
+
+    async def scenario():
+        async with open_engines(options) as engine:
+            revisions = [(await engine.write(f"/a/{number}", b"1", expect=0)).revision for number in range(5)]
+            await engine.watch("/", "0", after=revisions[-1])
+            watch = await engine.watch("/", "0", after=revisions[0])
+
+            async def away():
+                raise EngineUnreachable("away")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(engine.horizon, "refresh", away)
+                with pytest.raises(EngineUnreachable):
+                    await watch.batch()
+            assert [event.revision for event in await collect(watch, revisions[-1])] == revisions[1:]
+
+    asyncio.run(scenario())
+
+
 def test_revisions_move_with_time_and_marks_are_never_overtaken(options, open_engines):
     """A quiet watch learns how far the database is, without any write."""
 

@@ -36,6 +36,15 @@ class NoEmulator(KplaneError):
         super().__init__(f"Google's Spanner emulator is not on this machine: {HOW_TO_GET}")
 
 
+def missing() -> str:
+    """Return one line that says that nothing was tested and how to get the emulator; empty where there is one."""
+    try:
+        find_program()
+    except NoEmulator as error:
+        return f"Spanner was not tested: {error}"
+    return ""
+
+
 def find_program() -> Path:
     """Return where the emulator is.
 

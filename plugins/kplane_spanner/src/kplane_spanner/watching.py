@@ -240,10 +240,10 @@ class Hub:
             Compacted: changes after `after` are already gone.
             EngineUnreachable: the database gave no answer.
         """
-        if not self._following:
-            await self._resume()
-        elif after < self._position:
+        if self._following and after < self._position:
             await self._horizon.refresh()  # another process may have compacted
+        while not self._following:  # asked last: from here on nothing is awaited, so the reader does see this watch
+            await self._resume()
         self._check(after)
         behind = after < self._memory.floor
         watch = SpannerWatch(self, start, end, after, progress=progress, behind=behind)
@@ -271,11 +271,14 @@ class Hub:
         after = cursor.position
         try:
             events = await cursor.page()
+            # Asked afterwards: whatever was gone at the time of the page is below the floor by now.
+            await self._horizon.refresh()
+            self._check(after)
         except SnapshotTooOld:
             raise Compacted(after, self._horizon.floor) from None
-        # Asked afterwards: whatever was gone at the time of the page is below the floor by now.
-        await self._horizon.refresh()
-        self._check(after)
+        except BaseException:
+            cursor.position = after  # nobody got the page
+            raise
         return events
 
     def committed(self) -> None:
