@@ -159,6 +159,7 @@ def test_rules_are_not_run_on_objects_with_graver_faults():
         "self.__namespace__ == 'n' && self.with__dash__dash == 'd'",
         "has(self.text) && !has(self.absent) && self.?absent.orValue('x') == 'x'",
         "self.either == '80%' || self.either == 80",
+        "cel.bind(x, self.list, cel.bind(y, x[0], x.all(z, z >= y)) && x[2] == 3) && 'cel.bind(' != ', )'",
     ],
 )
 def test_rules_have_the_functions_and_types_of_kubernetes(text):
@@ -197,6 +198,11 @@ def test_rules_have_the_functions_and_types_of_kubernetes(text):
             rule("unknown > 1"),
             "rule",
             'Invalid value: "unknown > 1": compilation failed: ERROR: <input>:1:1: undeclared',
+        ),
+        (
+            rule("cel.bind(x, 1"),
+            "rule",
+            'Invalid value: "cel.bind(x, 1": compilation failed: ERROR: <input>:1:14: Syntax',
         ),
         (rule(""), "rule", "Required value: rule is not specified"),
         (rule("true", message=" "), "message", 'Invalid value: " ": message must be non-empty if specified'),

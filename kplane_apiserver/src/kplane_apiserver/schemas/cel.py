@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
+from kplane_apiserver.schemas.cel_macros import expand_bind
 from kplane_core.errors import KplaneError
 
 EXTRA = "kplane-apiserver[cel]"
 
 # What Kubernetes' CEL has and this runtime lacks. A rule that uses any of it cannot be judged here, though it is right.
-_LACKING = re.compile(
-    r"\bcel\.bind\b|\bformat\.\w+\(|\btransform(?:List|Map|MapEntry)\b|\.(?:lastI|i)ndexOf\(|\bsemver\("
-)
+_LACKING = re.compile(r"\bformat\.\w+\(|\btransform(?:List|Map|MapEntry)\b|\.(?:lastI|i)ndexOf\(|\bsemver\(")
 _TWO_VARIABLES = re.compile(r"\.(?:all|exists|existsOne)\(\s*\w+\s*,\s*\w+\s*,")
 _IDENTIFIER = re.compile(r"""(?P<text>r?(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'))|(?P<old>(?<![\w.])oldSelf\b)""")
 _OPTIONAL_OLD = "(oldSelves.?value)"
@@ -108,7 +107,7 @@ def _with_optional_old(match: re.Match[str]) -> str:
 
 def _compiled(text: str) -> Any:
     try:
-        return _environment().compile(text)
+        return _environment().compile(expand_bind(text) if "cel.bind" in text else text)
     except RuntimeError as error:
         lacking = bool(_LACKING.search(text) or _TWO_VARIABLES.search(text))
         detail = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
