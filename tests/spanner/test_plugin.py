@@ -1,15 +1,20 @@
 """The plugin: what describing it costs, and what its flags refuse."""
 
+import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import attrs
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
+from kplane_core.errors import Unreachable
 from kplane_core.plugins.capabilities import Supported
 from kplane_core.plugins.discovery import discover
-from kplane_spanner import emulator
+from kplane_spanner import connecting, emulator
 from kplane_spanner.plugin import SpannerOptions
 
 KPLANE = Path(sys.executable).with_name("kplane")
@@ -94,6 +99,36 @@ def test_unusable_credentials_are_one_line_without_their_content(tmp_path):
     (line,) = done.stderr.strip().splitlines()
     assert str(secret) in line
     assert "hunter2" not in done.stderr + done.stdout
+
+
+def test_a_credentials_file_that_points_elsewhere_is_not_followed(tmp_path):
+    """It could name a program to run."""
+    file = tmp_path / "key.json"
+    file.write_text('{"type": "external_account", "credential_source": {"executable": {"command": "touch x"}}}')
+    done = serve(*THERE, f"--spanner-credentials-file={file}")
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in line
+
+
+def test_a_service_account_opens_a_secure_channel(tmp_path, monkeypatch):
+    """Nothing is sent before the first call, so that this needs no network."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    file = tmp_path / "key.json"
+    account = {"type": "service_account", "private_key": pem, "client_email": "a@b", "token_uri": "http://127.0.0.1:1/"}
+    file.write_text(json.dumps(account))
+    monkeypatch.delenv("SPANNER_EMULATOR_HOST", raising=False)
+    monkeypatch.setattr(connecting, "_HOST", "127.0.0.1:1")
+    options = SpannerOptions(project="p", instance="i", database="db", credentials_file=file, timeout=1.0)
+
+    async def scenario():
+        with pytest.raises(Unreachable, match=r"projects/p/instances/i/databases/db"):
+            await connecting.open_database(options, deadline=3.0)
+
+    asyncio.run(scenario())
 
 
 def test_an_unreachable_spanner_is_one_line():

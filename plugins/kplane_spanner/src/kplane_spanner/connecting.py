@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import json
 import os
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -16,6 +18,8 @@ from google.cloud.spanner_admin_database_v1.services.database_admin.transports i
 from google.cloud.spanner_admin_instance_v1 import InstanceAdminAsyncClient
 from google.cloud.spanner_admin_instance_v1.services.instance_admin.transports import InstanceAdminGrpcAsyncIOTransport
 from google.cloud.spanner_v1.services.spanner.transports import SpannerGrpcAsyncIOTransport
+from google.oauth2 import credentials as user_credentials
+from google.oauth2 import service_account
 
 from kplane_core.engine.interface import EngineUnreachable
 from kplane_core.errors import Unreachable, UsageError
@@ -116,19 +120,34 @@ async def _channel(options: SpannerOptions, emulator: str) -> Any:
 
 def _credentials(options: SpannerOptions) -> Any:
     scopes = SpannerGrpcAsyncIOTransport.AUTH_SCOPES
+    file = options.credentials_file
     try:
-        if options.credentials_file is not None:
-            found, _ = google.auth.load_credentials_from_file(str(options.credentials_file), scopes=scopes)
-        else:
-            found, _ = google.auth.default(scopes=scopes)
-    except (GoogleAuthError, OSError, ValueError) as error:
+        if file is not None:
+            return _from_file(str(file), scopes)
+        found, _ = google.auth.default(scopes=scopes)
+    except (GoogleAuthError, OSError, ValueError, AttributeError) as error:
         # The library's sentences may quote the file.
-        source = f"the file {options.credentials_file}" if options.credentials_file else "the environment"
+        source = f"the file {file}" if file else "the environment"
         raise UsageError(
             f"no usable Google credentials in {source} ({type(error).__name__}): give --spanner-credentials-file, run "
             "gcloud auth application-default login, or name an emulator with --spanner-emulator-host"
         ) from None
     return found
+
+
+def _from_file(file: str, scopes: Any) -> Any:
+    """Return the credentials of a file that holds them itself; a file that names a program or a URL is not followed."""
+    kind = json.loads(Path(file).read_text(encoding="utf-8")).get("type")
+    match kind:
+        case "service_account":
+            return service_account.Credentials.from_service_account_file(file, scopes=scopes)
+        case "authorized_user":
+            return user_credentials.Credentials.from_authorized_user_file(file, scopes)
+        case _:
+            raise UsageError(
+                f"--spanner-credentials-file {file} is neither a service account's key nor a user's credentials; leave "
+                "other kinds to the environment ($GOOGLE_APPLICATION_CREDENTIALS)"
+            )
 
 
 class _Preparation:
