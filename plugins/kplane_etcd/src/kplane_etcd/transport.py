@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+import attrs
 import grpc
 import grpc.aio
 
@@ -27,6 +28,15 @@ _CLOSED: Final = "the connection to etcd is closed"
 
 Credentials = Callable[[], tuple[str, str]]
 """Returns user name and password; asked again for every new token, so that a changed password is found."""
+
+
+@attrs.frozen
+class _Failed:
+    """An attempt that failed: on which member, as whom, and how."""
+
+    endpoint: Endpoint
+    metadata: tuple[tuple[str, str], ...]
+    error: grpc.aio.AioRpcError
 
 
 def noticed(task: asyncio.Task[Any]) -> None:
@@ -104,11 +114,12 @@ class Transport:
         allowed = timeout or self.timeout
         if self._closed or (self._credentials and not self._metadata):
             await self._prepare(allowed)
-        limit = self._attempt(method, allowed)
+        limit, metadata = self._attempt(method, allowed), self._metadata
         try:
-            answer: Answer = await endpoint.call(method)(request, timeout=limit, metadata=self._metadata)
+            answer: Answer = await endpoint.call(method)(request, timeout=limit, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            answer = await self._again(method, request, endpoint, error, started + allowed, allowed, size)
+            failed = _Failed(endpoint, metadata, error)
+            answer = await self._again(method, request, failed, started + allowed, allowed, size)
         except asyncio.CancelledError:
             self._unless_closed()
             raise
@@ -119,19 +130,19 @@ class Transport:
         self,
         method: Method[Answer],
         request: Any,
-        endpoint: Endpoint,
-        error: grpc.aio.AioRpcError,
+        failed: _Failed,
         deadline: float,
         allowed: float,
         size: int,
     ) -> Answer:
-        """Go on with a call that `endpoint` failed with `error`."""
+        """Go on with a call that failed once."""
+        endpoint, metadata, error = failed.endpoint, failed.metadata, failed.error
         renewed, pause, tried = False, _FIRST_PAUSE, 1
         while True:
             left = deadline - time.perf_counter()
             if wants_new_token(error) and self._credentials and not renewed:
                 renewed = True
-                await self._renew(self._metadata)
+                await self._renew(metadata)
             elif left > pause and self._may_repeat(method, error):
                 endpoint = self._turn_from(endpoint)
                 tried += 1
@@ -144,7 +155,8 @@ class Transport:
             limit = self._attempt(method, max(deadline - time.perf_counter(), 0.001))
             try:
                 self._unless_closed()
-                answer: Answer = await endpoint.call(method)(request, timeout=limit, metadata=self._metadata)
+                metadata = self._metadata
+                answer: Answer = await endpoint.call(method)(request, timeout=limit, metadata=metadata)
             except grpc.aio.AioRpcError as again:
                 error = again
             except asyncio.CancelledError:
