@@ -92,12 +92,12 @@ def test_the_core_group_comes_first_and_kplane_last() -> None:
     assert groups[-1] == "kplane.dev"
 
 
-def test_the_cluster_kind_is_served_in_the_root_cluster_only() -> None:
+def test_clusters_and_fleets_are_served_in_the_root_cluster_only() -> None:
     cluster = one("kplane.dev", "clusters")
     assert cluster.root_only
     assert not cluster.namespaced
     assert "deletecollection" not in cluster.verbs
-    assert [kind.plural for kind in builtin_kinds().values() if kind.root_only] == ["clusters"]
+    assert [kind.plural for kind in builtin_kinds().values() if kind.root_only] == ["clusters", "fleets"]
 
 
 def test_names_on_command_lines_are_unambiguous_except_for_events() -> None:

@@ -16,6 +16,7 @@ from kplane_apiserver.apierrors import forbidden
 from kplane_apiserver.clusters_ttl import Expiries, end_of
 from kplane_apiserver.follow import Follower
 from kplane_apiserver.kinds import Kind, KindKey, builtin_kinds
+from kplane_apiserver.lifecycle import Owner
 from kplane_apiserver.namespaces import BOOTSTRAPPED, Namespaces, terminating
 from kplane_apiserver.settings import Settings, timestamp
 from kplane_apiserver.stores import Served, StoreSet
@@ -63,7 +64,7 @@ class Clusters:
         namespaces: told of the namespaces of a new cluster.
         settings: how clusters come into being.
         on_deleting: called with a cluster whose content has to go.
-        on_expired: called with a cluster whose time is over.
+        on_expired: called with what has ended.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Clusters:
         namespaces: Namespaces,
         settings: Settings,
         on_deleting: Callable[[str], None],
-        on_expired: Callable[[str], None],
+        on_expired: Callable[[Owner], None],
     ) -> None:
         kinds = builtin_kinds()
         self._stores = stores
@@ -80,7 +81,8 @@ class Clusters:
         self._namespaces = namespaces
         self._settings = settings
         self._on_deleting = on_deleting
-        self._expiries = Expiries(settings.now, on_expired)
+        self.expiries: Expiries[Owner] = Expiries(settings.now, on_expired)
+        """What ends by itself, clusters and fleets."""
         self.known: set[str] = set()
         """The clusters that can be used; membership is all that a request has to ask."""
         self._deleting: set[str] = set()
@@ -93,11 +95,11 @@ class Clusters:
         """Bootstrap the root cluster, learn all clusters and follow them from then on."""
         await self.bootstrap(self._settings.root_cluster)
         await self._follower.start()
-        self._expiries.start()
+        self.expiries.start()
 
     async def aclose(self) -> None:
         """Stop following and give up what is being made; idempotent."""
-        await self._expiries.aclose()
+        await self.expiries.aclose()
         await self._follower.aclose()
         for task in list(self._making.values()):
             task.cancel()
@@ -209,12 +211,14 @@ class Clusters:
         self.known.clear()
         self.known.add(self._settings.root_cluster)
         self._deleting.clear()
-        self._expiries.clear()
+        self.expiries.keep(lambda owner: owner.what == "fleet")
 
     def _apply(self, stored: StoredObject, deleted: bool) -> None:  # noqa: FBT001 (Follower's callback)
         cluster = self._served.layout.relative(stored.key).name
         self._deleting.discard(cluster)
-        self._expiries.put(cluster, None if deleted or terminating(stored) else end_of(stored))
+        self.expiries.put(
+            Owner("expired", cluster, cluster), None if deleted or terminating(stored) else end_of(stored)
+        )
         if deleted:
             self.known.discard(cluster)
         elif terminating(stored):

@@ -97,9 +97,9 @@ class Expiries(Generic[K]):
             self._ends[what] = end
             self._wake.set()
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._ends.clear()
+    def keep(self, choose: Callable[[K], bool]) -> None:
+        """Forget everything but what is chosen."""
+        self._ends = {what: end for what, end in self._ends.items() if choose(what)}
 
     def check(self) -> None:
         """Tell of everything that has ended by now."""

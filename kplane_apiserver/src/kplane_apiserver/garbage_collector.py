@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from kplane_apiserver.contents import Release, drop_finalizer, pages
+from kplane_apiserver.fleets import enqueue_all
 from kplane_apiserver.garbage import FOREGROUND, ORPHAN, Metadata, OwnerKey, Reference, metadata_of
 from kplane_apiserver.kinds import Kind, builtin_kinds
 from kplane_apiserver.params import RemoveOptions
@@ -42,6 +43,7 @@ async def scan(services: Services) -> None:
             for stored in page.items:
                 services.garbage.wrote(served, served.layout.relative(stored.key).cluster, stored)
             await asyncio.sleep(0)
+    await enqueue_all(services)
 
 
 async def process(services: Services, served: Served, key: str) -> bool:

@@ -18,13 +18,13 @@ class Owner(NamedTuple):
     """Something whose content has to go before it may go itself, or that has to be given what it lacks.
 
     Attributes:
-        what: a namespace, a CustomResourceDefinition, or a whole cluster; or a namespace's default service account, or
-            a cluster whose time is over.
+        what: a namespace, a CustomResourceDefinition, or a whole cluster; or a namespace's default service account, a
+            cluster whose time is over, or a fleet.
         cluster: the cluster that it is in; of a cluster, itself.
         name: its name.
     """
 
-    what: Literal["namespace", "definition", "cluster", "account", "expired"]
+    what: Literal["namespace", "definition", "cluster", "account", "expired", "fleet"]
     cluster: str
     name: str
 
@@ -34,11 +34,12 @@ Finish = Callable[[Owner], Awaitable[bool]]
 
 
 class _Turn:
-    """When an owner is looked at next, and how long the pause after that is."""
+    """When an owner is looked at next, how long the pause after that is, and whether somebody asked meanwhile."""
 
-    __slots__ = ("at", "pause")
+    __slots__ = ("again", "at", "pause")
 
     def __init__(self) -> None:
+        self.again = False
         self.at = 0.0
         self.pause = _FIRST_PAUSE
 
@@ -67,10 +68,13 @@ class Lifecycle:
             self._task = None
 
     def enqueue(self, owner: Owner) -> None:
-        """Remove the owner's content soon, and then let it go."""
-        if owner not in self._waiting:
+        """Look after the owner soon."""
+        turn = self._waiting.get(owner)
+        if turn is None:
             self._waiting[owner] = _Turn()
             self._wake.set()
+        else:
+            turn.again = True
 
     def content_left(self, cluster: str, namespace: str) -> None:
         """Take note that an object is gone: what waited for it may go now."""
@@ -94,6 +98,7 @@ class Lifecycle:
                     await self._wake.wait()
 
     async def _take_turn(self, finish: Finish, owner: Owner, turn: _Turn) -> None:
+        turn.again = False
         try:
             finished = await finish(owner)
         except KplaneError as error:
@@ -106,7 +111,8 @@ class Lifecycle:
                 error,
             )
         if finished:
-            self._waiting.pop(owner, None)
+            if not turn.again:
+                self._waiting.pop(owner, None)
             return
         turn.at = asyncio.get_running_loop().time() + turn.pause
         turn.pause = min(turn.pause * 2, _LONGEST_PAUSE)

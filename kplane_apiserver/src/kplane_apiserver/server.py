@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable
 from typing import Self
 
-from kplane_apiserver import contents, garbage_collector
+from kplane_apiserver import contents, fleets, garbage_collector
 from kplane_apiserver.asgi import Application
 from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.clusters import NAMESPACE_KEY, Clusters
@@ -62,7 +62,7 @@ class ApiServer:
                 namespaces,
                 self.settings,
                 lambda cluster: lifecycle.enqueue(Owner("cluster", cluster, cluster)),
-                lambda cluster: lifecycle.enqueue(Owner("expired", cluster, cluster)),
+                lifecycle.enqueue,
             ),
             namespaces=namespaces,
             lifecycle=lifecycle,
@@ -99,7 +99,7 @@ class ApiServer:
         await services.namespaces.start()
         await services.clusters.start()
         await contents.find_unfinished(services)
-        services.lifecycle.start(functools.partial(contents.finish, services))
+        services.lifecycle.start(functools.partial(fleets.finish, services))
         services.garbage.start(
             functools.partial(garbage_collector.process, services), functools.partial(garbage_collector.scan, services)
         )

@@ -7,7 +7,8 @@ import attrs
 from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY, SERVICE_ACCOUNT_KEY, Clusters
 from kplane_apiserver.clusters_ttl import check_ttl
-from kplane_apiserver.garbage import Garbage
+from kplane_apiserver.fleets_spec import check_fleet
+from kplane_apiserver.garbage import Garbage, metadata_of
 from kplane_apiserver.kinds import KindKey
 from kplane_apiserver.lifecycle import Lifecycle, Owner
 from kplane_apiserver.namespaces import Namespaces, terminating
@@ -15,6 +16,7 @@ from kplane_apiserver.settings import Settings, timestamp
 from kplane_apiserver.stores import Served, StoreSet
 from kplane_core.storage.interface import StoredObject
 
+FLEET_KEY: KindKey = ("kplane.dev", "v1", "fleets")
 DEFINITION_KEY: KindKey = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
 
@@ -82,6 +84,8 @@ class Services:
         """
         if served.kind.key == CLUSTER_KEY:
             check_ttl(served.kind, document)
+        if served.kind.key == FLEET_KEY:
+            check_fleet(served.kind, document)
         if served.kind.key != DEFINITION_KEY:
             return document
         return self.catalog.prepare(cluster, document, old, self.now())
@@ -93,8 +97,17 @@ class Services:
                 self.lifecycle.enqueue(Owner("account", cluster, stored.key.rpartition("/")[2]))
         elif key == CLUSTER_KEY:
             self.clusters.observe(stored, deleted=deleted)
+            if deleted:
+                self._tell_fleets(cluster, stored)
+        elif key == FLEET_KEY:
+            self.lifecycle.enqueue(Owner("fleet", cluster, stored.key.rpartition("/")[2]))
         elif key == DEFINITION_KEY:
             self.catalog.observe(cluster, stored, deleted=deleted)
             if not deleted and terminating(stored):
                 name = stored.key.rpartition("/")[2]
                 self.lifecycle.enqueue(Owner("definition", cluster, name))
+
+    def _tell_fleets(self, root: str, member: StoredObject) -> None:
+        for reference in metadata_of(member.raw).owner_references or ():
+            if reference.kind == "Fleet":
+                self.lifecycle.enqueue(Owner("fleet", root, reference.name))

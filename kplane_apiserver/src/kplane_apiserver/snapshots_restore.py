@@ -99,7 +99,7 @@ async def make_fork(services: Services, document: Document, source: str) -> Stor
     """
     snapshot = await take(services, source)
     origin = {"forkedFrom": {"cluster": source, "resourceVersion": str(snapshot.revision)}}
-    return await make_cluster(services, document, lambda: _copies(snapshot), origin)
+    return await make_cluster(services, document, lambda: copies(snapshot), origin)
 
 
 async def make_cluster(services: Services, document: Document, seeds: Seeds, origin: Document) -> StoredObject:
@@ -199,7 +199,8 @@ def _batches(seeds: Iterable[Seed]) -> Iterator[Sequence[Seed]]:
         yield batch
 
 
-def _copies(snapshot: Snapshot) -> Iterator[Seed]:
+def copies(snapshot: Snapshot) -> Iterator[Seed]:
+    """Yield the objects of a snapshot as a new cluster begins with them."""
     for served, items in snapshot.resources:
         for stored in items:
             yield Seed(served, decode_object(stored.raw))
