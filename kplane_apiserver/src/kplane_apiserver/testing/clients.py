@@ -49,9 +49,11 @@ def _kr8s(module: ModuleType, _: str, kubeconfig: Callable[[], Path]) -> tuple[A
     return module.api(kubeconfig=str(kubeconfig())), None
 
 
-def _lightkube(module: ModuleType, url: str, _: Callable[[], Path]) -> tuple[Any, None]:
-    config = importlib.import_module("lightkube.config.kubeconfig").KubeConfig.from_server(url)
-    return module.Client(config=config, namespace="default", trust_env=False), None
+def _lightkube(module: ModuleType, _: str, kubeconfig: Callable[[], Path]) -> tuple[Any, Callable[[], object]]:
+    # Without an entry for its user the library takes a connection for incomplete, so the file is read, not the address.
+    config = importlib.import_module("lightkube.config.kubeconfig").KubeConfig.from_file(kubeconfig())
+    client = module.Client(config=config, namespace="default", trust_env=False)
+    return client, client.close
 
 
 _MAKERS: Mapping[str, Callable[[ModuleType, str, Callable[[], Path]], tuple[Any, Callable[[], object] | None]]] = {

@@ -1,0 +1,34 @@
+"""A chart's whole life, with both supported majors of helm."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture(params=("helm-3", "helm-4"))
+def helm(request, program):
+    return program(request.param)
+
+
+def test_chart(helm, kplane_cluster, examples):
+    """install, list, status, upgrade, history, rollback, uninstall"""
+    chart = examples / "charts" / "parrot"
+
+    def colour():
+        answer = kplane_cluster.request("GET", "/api/v1/namespaces/default/configmaps/polly")
+        return answer.json()["data"]["colour"] if answer.status == 200 else None
+
+    helm("install", "polly", chart)
+    assert colour() == "green"
+    assert [release["name"] for release in json.loads(helm("list", "-o", "json"))] == ["polly"]
+    helm("upgrade", "polly", chart, "--set", "colour=red", "--set", "replicas=3")
+    assert colour() == "red"
+    deployment = kplane_cluster.request("GET", "/apis/apps/v1/namespaces/default/deployments/polly").json()
+    assert deployment["spec"]["replicas"] == 3
+    assert json.loads(helm("status", "polly", "-o", "json"))["version"] == 2
+    helm("rollback", "polly", "1")
+    assert colour() == "green"
+    assert len(json.loads(helm("history", "polly", "-o", "json"))) == 3
+    helm("uninstall", "polly")
+    assert colour() is None
+    assert kplane_cluster.request("GET", "/api/v1/secrets").json()["items"] == []

@@ -1,0 +1,62 @@
+"""A real operator: every kind of handler, its events, its finalizer, and its peering."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parent / "data"
+CLUSTER_WIDE = "/apis/kopf.dev/v1/clusterkopfpeerings/default"
+PARROT = "/apis/example.org/v1/namespaces/default/parrots/polly"
+
+
+@pytest.fixture
+def operator(module, kplane_cluster, examples, tmp_path):
+    """A running operator in a process of its own; the cluster, and a function that reads its notes."""
+    module("kopf")
+    kplane_cluster.load(examples / "parrot-crd.yaml", DATA / "kopf-peering.yaml")
+    notes = tmp_path / "notes"
+    notes.touch()
+    env = {**os.environ, "KUBECONFIG": str(kplane_cluster.kubeconfig), "OPERATOR_NOTES": str(notes)}
+    command = [sys.executable, "-m", "kopf", "run", "--peering=default", "-A", str(DATA / "operator.py")]
+    with (tmp_path / "log").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+    yield notes
+    process.send_signal(signal.SIGTERM)
+    code = process.wait(20)
+    assert code in {0, -signal.SIGTERM}, (tmp_path / "log").read_text(encoding="utf-8")
+
+
+def test_operator(operator, kplane_cluster, wait):
+    """create, update, delete, timer, daemon, finalizer, event, peering"""
+
+    def read(path):
+        return kplane_cluster.request("GET", path).json()
+
+    def status(field):
+        return read(PARROT).get("status", {}).get(field)
+
+    wait(lambda: read(CLUSTER_WIDE).get("status"))
+    kplane_cluster.create(
+        {"apiVersion": "example.org/v1", "kind": "Parrot", "metadata": {"name": "polly"}, "spec": {"colour": "green"}}
+    )
+    wait(lambda: status("created"))
+    assert any("kopf" in finalizer for finalizer in read(PARROT)["metadata"]["finalizers"])
+    wait(lambda: "Hatched" in [event["reason"] for event in read("/api/v1/events")["items"]])
+    wait(lambda: "daemon of polly began" in operator.read_text(encoding="utf-8"))
+    ticks = wait(lambda: status("ticks"))
+    wait(lambda: status("ticks") > ticks)
+    patch = {"spec": {"colour": "red"}}
+    answer = kplane_cluster.request("PATCH", PARROT, patch, content_type="application/merge-patch+json")
+    assert answer.status == 200
+    assert wait(lambda: status("painted")) == "green to red"
+    # An operator whose watches expire lists and watches again, and goes on.
+    watching = len(kplane_cluster.requests.where(verb="watch", resource="parrots"))
+    assert kplane_cluster.expire_watches("parrots") == 1
+    wait(lambda: len(kplane_cluster.requests.where(verb="watch", resource="parrots")) > watching)
+    assert kplane_cluster.request("DELETE", PARROT).status == 200
+    wait(lambda: kplane_cluster.request("GET", PARROT).status == 404)
+    assert {"daemon of polly ended", "deleted polly"} <= set(operator.read_text(encoding="utf-8").splitlines())

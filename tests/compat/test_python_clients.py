@@ -1,0 +1,87 @@
+"""The Python clients: create, get, list by label, patch, watch and delete, each in its own words."""
+
+import asyncio
+
+import pytest
+
+LABELS = {"app": "parrot"}
+MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": LABELS}, "data": {"k": "1"}}
+
+
+def test_kubernetes(module, kplane_cluster):
+    """create, get, list by label, patch, watch, conflict, delete"""
+    kubernetes = module("kubernetes")
+    api = kubernetes.client.CoreV1Api(kplane_cluster.client("kubernetes"))
+    made = api.create_namespaced_config_map("default", MAP)
+    api.patch_namespaced_config_map("a", "default", {"data": {"k": "2"}})
+    watch = kubernetes.watch.Watch()
+    version = made.metadata.resource_version
+    for event in watch.stream(api.list_namespaced_config_map, "default", resource_version=version, timeout_seconds=5):
+        assert (event["type"], event["object"].data) == ("MODIFIED", {"k": "2"})
+        watch.stop()
+    made.data = {"k": "3"}
+    with pytest.raises(kubernetes.client.ApiException, match="409"):
+        api.replace_namespaced_config_map("a", "default", made)
+    assert len(api.list_namespaced_config_map("default", label_selector="app=parrot").items) == 1
+    api.delete_namespaced_config_map("a", "default")
+    assert api.list_namespaced_config_map("default").items == []
+
+
+def test_kubernetes_asyncio(module, kplane_cluster):
+    """create, get, list by label, patch, watch, delete"""
+    library = module("kubernetes_asyncio")
+
+    async def work():
+        async with kplane_cluster.client("kubernetes_asyncio") as client:
+            api = library.client.CoreV1Api(client)
+            made = await api.create_namespaced_config_map("default", MAP)
+            await api.patch_namespaced_config_map("a", "default", {"data": {"k": "2"}})
+            async with library.watch.Watch() as watch:
+                version = made.metadata.resource_version
+                async for event in watch.stream(
+                    api.list_namespaced_config_map, "default", resource_version=version, timeout_seconds=5
+                ):
+                    assert (event["type"], event["object"].data) == ("MODIFIED", {"k": "2"})
+                    break
+            assert len((await api.list_namespaced_config_map("default", label_selector="app=parrot")).items) == 1
+            await api.delete_namespaced_config_map("a", "default")
+            assert (await api.list_namespaced_config_map("default")).items == []
+
+    asyncio.run(work())
+
+
+def test_kr8s(module, kplane_cluster):
+    """create, get, list by label, patch, watch, delete"""
+    module("kr8s")
+    objects = module("kr8s.objects")
+    api = kplane_cluster.client("kr8s")
+    made = objects.ConfigMap(MAP, api=api)
+    made.create()
+    made.patch({"data": {"k": "2"}})
+    (found,) = api.get("configmaps", namespace="default", label_selector=LABELS)
+    assert found.raw["data"] == {"k": "2"}
+    kind, first = next(iter(api.watch("configmaps", namespace="default")))
+    assert (kind, first.name) == ("ADDED", "a")
+    made.delete()
+    made.wait("delete", timeout=10)
+    assert not made.exists()
+
+
+def test_lightkube(module, kplane_cluster):
+    """create, get, list by label, patch, apply, watch, delete"""
+    module("lightkube")
+    kind = module("lightkube.resources.core_v1").ConfigMap
+    meta = module("lightkube.models.meta_v1").ObjectMeta
+    client = kplane_cluster.client("lightkube")
+    made = client.create(kind(metadata=meta(name="a", labels=LABELS), data={"k": "1"}))
+    client.patch(kind, "a", {"data": {"k": "2"}})
+    watch = client.watch(kind, resource_version=made.metadata.resourceVersion)
+    operation, first = next(watch)
+    watch.close()
+    assert (operation, first.data) == ("MODIFIED", {"k": "2"})
+    assert [found.metadata.name for found in client.list(kind, labels=LABELS)] == ["a"]
+    applied = client.apply(kind(metadata=meta(name="b"), data={"k": "1"}), field_manager="me")
+    assert applied.metadata.name == "b"
+    client.delete(kind, "a")
+    client.delete(kind, "b")
+    assert list(client.list(kind)) == []
