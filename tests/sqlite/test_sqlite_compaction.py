@@ -25,7 +25,6 @@ def test_the_file_shrinks_after_compaction(database):
         await overwrite(engine, 50, 40)
         before = await engine.size()
         await engine.compact(await engine.revision())
-        await engine.reclaim()
         return before, await engine.size()
 
     before, after = database.run(fill_and_compact)
@@ -39,8 +38,7 @@ def test_compaction_in_small_steps_lets_writers_through(database, monkeypatch):
 
     async def write_during(engine):
         await overwrite(engine, 10, 50, size=10)
-        await engine.compact(await engine.revision())
-        compaction = asyncio.create_task(engine.reclaim())
+        compaction = asyncio.create_task(engine.compact(await engine.revision()))
         during = 0
         while not compaction.done():
             await engine.write(f"/new/{during}", b"1", expect=0)
@@ -58,7 +56,6 @@ def test_a_compaction_that_was_cut_off_is_finished_by_the_next(database, put):
 
     async def go_on(engine):
         await engine.compact(await engine.revision())
-        await engine.reclaim()
         rows = await engine._writer.call(lambda one: one.execute("SELECT count(*) FROM log").fetchone(), atomic=False)
         return rows[0]
 
@@ -78,7 +75,6 @@ def test_compaction_that_finds_the_file_locked_works_the_next_time(database):
                 await engine.compact(revision)
             await other._writer.call(lambda connection: connection.execute("ROLLBACK"), atomic=False)
         await engine.compact(revision)
-        await engine.reclaim()
         return await engine.compacted() == revision
 
     assert database.run(compact_twice, busy_timeout=0.05)
@@ -103,7 +99,6 @@ def test_no_random_compaction_by_two_connections_loses_or_revives_a_key(database
                     at = rng.randint(max(1, newest - 30), newest)
                     try:
                         await one.compact(at)
-                        await one.reclaim()
                     except Compacted:
                         continue
                     page = await other.scan("/", "0")

@@ -50,7 +50,6 @@ def test_deleting_and_compacting_make_room_again(database, put, on_writer):
             record = (await engine.read(f"/{number}")).record
             await engine.write(f"/{number}", None, expect=record.mod_revision)
         await engine.compact(await engine.revision())
-        await engine.reclaim()
         await put(engine, "/more", b"x" * 100_000)
         return await engine.size()
 

@@ -5,7 +5,6 @@ SQLite's write-ahead-log mode they wait for nobody, and a thread would cost more
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,10 +19,8 @@ from kplane_sqlite.reading import Readers
 from kplane_sqlite.watching import Hub, SqliteWatch
 from kplane_sqlite.writer import Writer
 
-_log = logging.getLogger(__name__)
-
 _REMEMBERED = 10_000  # ranges that were found to be large
-_GRACE = 0.2  # seconds that other processes have to read what will be dropped; they look every 0.02
+_GRACE = 0.06  # seconds that other processes have to read what will be dropped; they look every 0.02
 _LARGEST = 512 << 20  # bytes of a value; SQLite itself ends at twice that, for a whole row
 
 
@@ -49,8 +46,6 @@ class SqliteEngine:
         self._opened = opened
         self._clock = clock
         self._closed = False
-        self._reclaiming: asyncio.Task[None] | None = None
-        self._floor_rose = False
         self._large: set[tuple[str, str]] = set()
         self._readers = Readers(settings)
         self._hub = Hub(self._readers, progress_interval)
@@ -132,11 +127,12 @@ class SqliteEngine:
         await self._hub.mark_progress()
 
     async def compact(self, revision: int) -> None:
-        """Let history begin at `revision`; what lies before it is dropped soon, by a task of this engine."""
+        """Let history begin at `revision`, and give the room of what was superseded before back to the file system."""
+        await self._hub.catch_up()
         await self._open_writer().call(lambda connection: changes.raise_floor(connection, revision))
-        self._floor_rose = True
-        if self._reclaiming is None or self._reclaiming.done():
-            self._reclaiming = asyncio.create_task(self._reclaim_soon(), name="kplane-sqlite-reclaim")
+        # Open watches, of other processes too, are served as long as the rows are there: let them take what is new.
+        await asyncio.sleep(_GRACE)
+        await self.reclaim()
 
     async def compacted(self) -> int:
         """Return the compaction revision, whoever set it; 0 for none."""
@@ -174,9 +170,6 @@ class SqliteEngine:
         self._closed = True
         await self._hub.aclose()
         await self.integrity.aclose()
-        if self._reclaiming is not None:
-            self._reclaiming.cancel()
-            await asyncio.wait([self._reclaiming])
         self._readers.refuse()
         await asyncio.to_thread(self._close)
 
@@ -205,15 +198,6 @@ class SqliteEngine:
     def clock_was_turned(self) -> None:
         """Look anew for what is due, without waiting for it; for those who turn the clock by hand."""
         self._open_writer().nudge()
-
-    async def _reclaim_soon(self) -> None:
-        try:
-            while self._floor_rose:
-                await asyncio.sleep(_GRACE)
-                self._floor_rose = False
-                await self.reclaim()
-        except EngineUnreachable as error:
-            _log.warning("what was compacted could not be dropped, the next compaction tries again: %s", error)
 
     def _close(self) -> None:
         self._readers.close()
