@@ -45,6 +45,11 @@ def _installed() -> list[tuple[str, Section, Setting]]:
 INSTALLED = _installed()
 
 
+def _required(section: Section, but: Setting) -> list[str]:
+    """Return flags for the other options of a section that cannot do without, so that only the one is judged."""
+    return [f"{setting.flag}=given" for setting in section.settings if setting.option.required and setting is not but]
+
+
 def _check(where: str, secret: bool, given: str, build: Callable[[], Any]) -> bool:  # noqa: FBT001
     """Tell whether a value is accepted; if not, the refusal must be good."""
     try:
@@ -69,20 +74,27 @@ def test_nonsense_is_accepted_or_refused_in_one_line(section: Section, setting: 
     secret = setting.option.secret
     place = f"k.toml: [{section.toml}] {setting.key}" if section.toml else f"k.toml: {setting.key}"
     verdicts: list[bool] = []
+    required = arguments.parse(_required(section, setting))
     for given in NONSENSE:
 
         def from_flag(given: str = given) -> None:
-            values = Values([section], arguments.parse([f"{setting.flag}={given}"]), {}, config, section.backend)
+            values = Values(
+                [section],
+                arguments.parse([*_required(section, setting), f"{setting.flag}={given}"]),
+                {},
+                config,
+                section.backend,
+            )
             values.section(section.name)
 
         def from_environment(given: str = given) -> None:
-            Values([section], {}, {setting.env: given}, config, section.backend).section(section.name)
+            Values([section], required, {setting.env: given}, config, section.backend).section(section.name)
 
         def from_file(given: str = given) -> None:
             document: dict[str, Any] = {setting.key: given}
             for table in reversed(section.toml.split(".") if section.toml else []):
                 document = {table: document}
-            Values([section], {}, {}, Config("k.toml", document), section.backend).section(section.name)
+            Values([section], required, {}, Config("k.toml", document), section.backend).section(section.name)
 
         outcome = {
             _check(setting.flag, secret, given, from_flag),
@@ -99,7 +111,7 @@ def test_nonsense_is_accepted_or_refused_in_one_line(section: Section, setting: 
 )
 def test_a_flag_given_twice_is_refused_unless_it_takes_a_list(section: Section, setting: Setting) -> None:
     twice = [setting.flag] * 2 if setting.negation else [f"{setting.flag}=1", f"{setting.flag}=1"]
-    given = Arguments("kplane test", "tests", [section]).parse(twice)
+    given = Arguments("kplane test", "tests", [section]).parse([*_required(section, setting), *twice])
     if setting.parser.repeatable:
         return
     with pytest.raises(UsageError, match=f"^{setting.flag}: given twice$"):
