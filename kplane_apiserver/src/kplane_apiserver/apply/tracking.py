@@ -170,7 +170,7 @@ class Applying(Tracking):
             raise BadRequest("metadata.managedFields must be nil")
         manifest["metadata"].pop("managedFields", None)
         try:
-            check_elements(manifest, self.root)
+            check_elements(manifest, self.root, closed=kind.custom is None or not kind.custom.preserve_unknown_fields)
         except BadRequest as error:
             metadata = manifest["metadata"]
             name = "/".join(str(metadata[part]) for part in ("namespace", "name") if metadata.get(part))

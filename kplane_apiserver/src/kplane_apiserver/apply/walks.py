@@ -222,16 +222,14 @@ def _merge_lists(live: list[Any], applied: list[Any], node: Node) -> list[Any]: 
 
 
 def remove(value: Object, fields: FieldSet, node: Node) -> Object:
-    """Return an object without a set of fields; what is left empty by that goes too."""
+    """Return an object without a set of fields; what is left empty by that stays, as somebody owns it."""
     result: Object = {}
     for name, inner in value.items():
         found = fields.get("f:" + name)
         if found is None:
             result[name] = inner
         elif not is_member(found):
-            left = _remove(inner, found, node.child(name)[0])
-            if left or not inner:
-                result[name] = left
+            result[name] = _remove(inner, found, node.child(name)[0])
     return result
 
 
@@ -266,8 +264,14 @@ def with_named(fields: FieldSet, node: Node) -> FieldSet:
     return result
 
 
-def check_elements(value: Any, node: Node, path: str = "") -> None:
+def check_elements(value: Any, node: Node, path: str = "", *, closed: bool = True) -> None:
     """Refuse a manifest with elements that have no name or share one, or with fields that its types do not have.
+
+    Args:
+        value: the manifest, or a part of it.
+        node: its types.
+        path: where the part stands.
+        closed: whether fields that the types do not have are refused.
 
     Raises:
         BadRequest: worded as upstream.
@@ -277,14 +281,15 @@ def check_elements(value: Any, node: Node, path: str = "") -> None:
             return
         for name, inner in value.items():
             child, named = node.child(name)
-            if node.strict and not named:
+            if closed and node.strict and not named:
                 raise BadRequest(f"{path}.{name}: field not declared in schema")
-            check_elements(inner, child, f"{path}.{name}")
+            if isinstance(inner, dict | list):
+                check_elements(inner, child, f"{path}.{name}", closed=closed)
     elif isinstance(value, list) and node.list_type != "atomic":
-        _check_list(value, node, path)
+        _check_list(value, node, path, closed=closed)
 
 
-def _check_list(items: list[Any], node: Node, path: str) -> None:
+def _check_list(items: list[Any], node: Node, path: str, *, closed: bool) -> None:
     seen: set[str] = set()
     for position, item in enumerate(items):
         element = node.element(item)
@@ -300,4 +305,4 @@ def _check_list(items: list[Any], node: Node, path: str) -> None:
         if element in seen:
             raise BadRequest(f"{path}: duplicate entries for key {text}")
         seen.add(element)
-        check_elements(item, node.item, path + text)
+        check_elements(item, node.item, path + text, closed=closed)

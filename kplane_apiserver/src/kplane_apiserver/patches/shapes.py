@@ -16,6 +16,8 @@ from kplane_apiserver.kinds import DATA, Kind
 
 # What a key means where an element leaves it out; upstream fills it in before it compares.
 KEY_DEFAULTS = {"protocol": "TCP"}
+_OF_EVERY_OBJECT = ("apiVersion", "kind", "metadata")
+_EMBEDDED = "x-kubernetes-embedded-resource"
 ListType = Literal["map", "set", "atomic"]
 
 
@@ -47,7 +49,7 @@ class Shape:
 
     def names(self, name: str) -> bool:
         """Whether the types know a field by this name, other than as the key of a map."""
-        if self.root and name == "metadata":
+        if name in _OF_EVERY_OBJECT and (self.root or (self.custom and self.spec.get(_EMBEDDED))):
             return True
         if self.custom:
             return name in self.spec.get("properties", ())
@@ -55,8 +57,11 @@ class Shape:
 
     @property
     def closed(self) -> bool:
-        """Whether an object here is of a published type, which lists all the fields that there are."""
-        return not self.custom and "map" not in self.spec and bool(_fields(self.spec.get("ref", "")))
+        """Whether the types list all the fields that an object here may have."""
+        if self.custom:
+            open_ended = self.spec.get("x-kubernetes-preserve-unknown-fields") or self.spec.get("additionalProperties")
+            return bool(self.spec.get("properties")) and not open_ended
+        return "map" not in self.spec and bool(_fields(self.spec.get("ref", "")))
 
     def item(self) -> "Shape":
         """Return the shape of a list's elements."""
