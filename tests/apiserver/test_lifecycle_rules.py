@@ -1,6 +1,7 @@
 """What ConfigMaps and Secrets may hold, what of them may change, and what every namespace begins with."""
 
 import base64
+import itertools
 import time
 
 import pytest
@@ -157,3 +158,18 @@ def test_a_namespace_that_goes_takes_its_service_account_along(cluster):
     assert not [
         item for item in cluster.get("/api/v1/serviceaccounts").json()["items"] if item["metadata"]["namespace"] == "n"
     ]
+
+
+def test_an_update_gives_an_event_its_whole_time_again(serve):
+    cluster = serve(event_ttl=2).cluster()
+    path = "/api/v1/namespaces/default/events"
+    for name in ("updated", "left-alone"):
+        cluster.post(path, {"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "name": "p"}, "count": 1})
+    deadline = time.monotonic() + 10
+    for count in itertools.count(2):
+        assert time.monotonic() < deadline, "no event expired"
+        assert cluster.patch(f"{path}/updated", {"count": count}).status_code == 200
+        if cluster.get(f"{path}/left-alone").status_code == 404:
+            break
+        time.sleep(0.1)
+    assert cluster.get(f"{path}/updated").status_code == 200

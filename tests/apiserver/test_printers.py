@@ -315,6 +315,8 @@ COLUMNS: list[tuple[tuple[str, str, str], dict[str, Any], dict[str, Any]]] = [
     (("", "v1", "secrets"), {"type": "Opaque", "data": {"a": ""}}, {"Type": "Opaque", "Data": 1}),
     (("", "v1", "serviceaccounts"), {}, {"Secrets": 0}),
     (("", "v1", "namespaces"), {"status": {"phase": "Active"}}, {"Status": "Active"}),
+    (("kplane.dev", "v1", "clusters"), {"status": {"phase": "Ready"}}, {"Phase": "Ready"}),
+    (("kplane.dev", "v1", "fleets"), {"status": {"replicas": 3, "readyReplicas": 2}}, {"Members": 3, "Ready": 2}),
     (
         ("networking.k8s.io", "v1", "ingresses"),
         {"spec": {"rules": [{"host": "a"}, {"host": "b"}, {"host": "c"}, {"host": "d"}], "tls": [{}]}},

@@ -345,7 +345,7 @@ class _Attempt:
             old["apiVersion"] = stored_version
             return old, None
         self.released = None
-        return new, None
+        return new, self._services.settings.event_ttl if self._served.kind.group_resource in _EVENTS else None
 
     def state(self, old: Document, revision: int) -> Document:
         """Return the object's new state, in the version in which it is stored.

@@ -53,6 +53,8 @@ _PRINTERS: dict[tuple[str, str], Printer] = {
     ("events.k8s.io", "events"): core.EVENT,
     (_FLOW, "flowschemas"): access.FLOW_SCHEMA,
     (_FLOW, "prioritylevelconfigurations"): access.PRIORITY_LEVEL,
+    ("kplane.dev", "clusters"): access.CLUSTER,
+    ("kplane.dev", "fleets"): access.FLEET,
     ("networking.k8s.io", "ingressclasses"): network.INGRESS_CLASS,
     ("networking.k8s.io", "ingresses"): network.INGRESS,
     ("networking.k8s.io", "ipaddresses"): network.IP_ADDRESS,

@@ -62,6 +62,13 @@ def shown(name: str, *path: str, default: str = "") -> tuple[Column, Value]:
     return Column(name), lambda document: text(document, *path, default=default)
 
 
+CLUSTER = fields(shown("Phase", "status", "phase"))
+FLEET = fields(
+    (number("Members", "How many members there are to be."), lambda fleet: whole(fleet, "status", "replicas")),
+    (number("Ready", "How many of them can be used."), lambda fleet: whole(fleet, "status", "readyReplicas")),
+)
+
+
 def flag(name: str, *path: str, default: bool = False) -> tuple[Column, Value]:
     """Return a column that shows the boolean at a path."""
 
