@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from kplane_core.engine.interface import EngineUnreachable
 from kplane_core.errors import InvalidKey, UsageError
+from kplane_sqlite.backup import back_up
 from kplane_sqlite.changes import Change
 from kplane_sqlite.engine import SqliteEngine
 from kplane_sqlite.opening import Settings
@@ -195,3 +197,21 @@ def test_what_is_queued_at_the_end_is_written_before_it_is_closed(database):
 
     database.run(write_and_leave)
     assert database.run(lambda engine: engine.revision()) == 101
+
+
+def test_a_backup_that_cannot_be_made_says_why_and_leaves_nothing(tmp_path, database, put):
+    database.run(lambda engine: put(engine, "/a"))
+    junk = tmp_path / "junk"
+    junk.write_bytes(b"no database at all, but longer than the header of one would be: " * 10)
+    folder = tmp_path / "nowhere" / "backup"
+    target = tmp_path / "backup"
+    for source, where, message in (
+        (tmp_path / "missing", target, "there is no database"),
+        (junk, target, f"--sqlite-path: {str(junk)!r} is no kplane database"),
+        (database.path, junk, "exists already; a backup never replaces a file"),
+        (database.path, folder, "cannot be written"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            back_up(source, where)
+    assert not target.exists()
+    assert not list(tmp_path.glob("*.partial"))

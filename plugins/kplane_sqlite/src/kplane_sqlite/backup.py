@@ -30,8 +30,9 @@ def back_up(path: Path, target: Path) -> int:
         partial.replace(target)
         _sync(target.parent)
     except (OSError, sqlite3.Error) as error:
-        partial.unlink(missing_ok=True)
         raise UsageError(f"the backup {str(target)!r} cannot be written: {error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
     return revision
 
 
@@ -39,7 +40,7 @@ def _copy(path: Path, partial: Path) -> int:
     source = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     copy = sqlite3.connect(partial, isolation_level=None)
     try:
-        if not schema.is_ours(source):
+        if not _is_ours(source):
             raise UsageError(f"--sqlite-path: {str(path)!r} is no kplane database")
         source.backup(copy)
         # Whoever opens the copy must not give revisions again that the original has given since.
@@ -53,6 +54,13 @@ def _copy(path: Path, partial: Path) -> int:
         copy.close()
         source.close()
     return int(revision)
+
+
+def _is_ours(connection: sqlite3.Connection) -> bool:
+    try:
+        return bool(schema.is_ours(connection))
+    except sqlite3.DatabaseError:  # no database at all
+        return False
 
 
 def put_back(backup: Path, path: Path) -> None:
