@@ -306,7 +306,7 @@ def sections_for_help(table: CommandTable, command: Command, plugins: Plugins) -
 def _command_help(table: CommandTable, command: Command, plugins: Plugins) -> str:
     sections, missing = sections_for_help(table, command, plugins)
     notes = ["", "not shown:", *(f"  {line}" for line in missing)] if missing else []
-    return Arguments(f"kplane {command.name}", command.summary, sections, notes=notes).help()
+    return Arguments(f"kplane {command.name}", command.summary, sections, notes=notes, words=command.words).help()
 
 
 def _warn(message: str) -> None:

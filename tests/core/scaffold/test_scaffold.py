@@ -185,3 +185,9 @@ def test_an_existing_folder_is_never_touched(tmp_path):
     assert file.read_text("utf-8") == "precious"
     with pytest.raises(UsageError, match="cannot be made: No such file or directory"):
         write(Names("rock-db"), Path(tmp_path / "nowhere" / "deep"))
+
+
+def test_help_shows_that_it_takes_a_name(tmp_path):
+    assert kplane(tmp_path, "kplane_core", "new-backend", "--help").stdout.startswith(
+        "usage: kplane new-backend NAME [flags]\n"
+    )
