@@ -60,7 +60,7 @@ def test_strict_refuses_a_field_that_is_given_twice(cluster):
     strict = cluster.request("POST", path, content=body, headers=headers, params={"fieldValidation": "Strict"})
     assert strict.status_code == 400
     assert strict.json()["message"].endswith('strict decoding error: duplicate field "data.a"')
-    warned = cluster.request("POST", path, content=body, headers=headers)
+    warned = cluster.request("POST", path, content=body.replace(b'" :', b'":'), headers=headers)
     assert warned.headers["warning"] == '299 - "duplicate field \\"data.a\\""'
     assert warned.json()["data"] == {"a": "3", "b": "2"}
 

@@ -91,22 +91,21 @@ def _key_defaults(shape: Shape) -> dict[str, Any]:
     return {key: field["default"] for key, field in fields.items() if isinstance(field, dict) and "default" in field}
 
 
+_BUILTIN: dict[tuple[str, str, str], Node] = {}
 _CUSTOM: "WeakKeyDictionary[CustomKind, Node]" = WeakKeyDictionary()
 
 
 def root_of(kind: Kind) -> Node:
     """Return the types of the objects of a kind."""
     if kind.custom is None:
-        return _builtin(kind)
-    node = _CUSTOM.get(kind.custom)
-    if node is None:
-        node = _CUSTOM[kind.custom] = Node(shape_of(kind))
-    return node
-
-
-@cache
-def _builtin(kind: Kind) -> Node:
-    return node_of(shape_of(kind))
+        node = _BUILTIN.get((kind.group, kind.version, kind.kind))
+        if node is None:
+            node = _BUILTIN[kind.group, kind.version, kind.kind] = node_of(shape_of(kind))
+        return node
+    found = _CUSTOM.get(kind.custom)
+    if found is None:
+        found = _CUSTOM[kind.custom] = Node(shape_of(kind))
+    return found
 
 
 def node_of(shape: Shape) -> Node:
