@@ -173,3 +173,32 @@ def test_an_update_gives_an_event_its_whole_time_again(serve):
             break
         time.sleep(0.1)
     assert cluster.get(f"{path}/updated").status_code == 200
+
+
+def test_a_namespace_tells_what_keeps_it_from_going(cluster):
+    cluster.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
+    maps = "/api/v1/namespaces/n/configmaps"
+    for name in ("a", "b"):
+        cluster.post(maps, {"metadata": {"name": name, "finalizers": ["example.com/hold"]}})
+    cluster.delete("/api/v1/namespaces/n")
+
+    def conditions():
+        found = cluster.get("/api/v1/namespaces/n").json()["status"].get("conditions", [])
+        return {one["type"]: (one["status"], one["reason"], one["message"]) for one in found}
+
+    eventually(conditions)
+    assert conditions()["NamespaceContentRemaining"] == (
+        "True",
+        "SomeResourcesRemain",
+        "Some resources are remaining: configmaps. has 2 resource instances",
+    )
+    assert conditions()["NamespaceFinalizersRemaining"] == (
+        "True",
+        "SomeFinalizersRemain",
+        "Some content in the namespace has finalizers remaining: example.com/hold in 2 resource instances",
+    )
+    assert conditions()["NamespaceDeletionContentFailure"][:2] == ("False", "ContentDeleted")
+    cluster.patch(f"{maps}/a", {"metadata": {"finalizers": None}})
+    eventually(lambda: "configmaps. has 1 " in conditions()["NamespaceContentRemaining"][2])
+    cluster.patch(f"{maps}/b", {"metadata": {"finalizers": None}})
+    eventually(lambda: cluster.get("/api/v1/namespaces/n").status_code == 404)

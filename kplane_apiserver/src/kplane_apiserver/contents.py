@@ -8,6 +8,8 @@ from typing import Any
 from kplane_apiserver.admission import NAMESPACE_FINALIZER, has_finalizers, is_deleting
 from kplane_apiserver.clusters import CLUSTER_KEY, CONTENT_FINALIZER, NAMESPACE_KEY
 from kplane_apiserver.clusters_ttl import end_of
+from kplane_apiserver.contents_remaining import Remaining
+from kplane_apiserver.garbage import metadata_of
 from kplane_apiserver.kinds import Kind, KindKey, builtin_kinds
 from kplane_apiserver.lifecycle import Owner
 from kplane_apiserver.namespaces import terminating
@@ -47,6 +49,8 @@ async def finish(services: Services, owner: Owner) -> bool:
             return await _finish_expired(services, owner)
         case "account":
             return await _finish_account(services, owner)
+        case "fleet":
+            raise LookupError("fleets are looked after by fleets.finish")
 
 
 async def find_unfinished(services: Services) -> None:
@@ -67,10 +71,11 @@ async def find_unfinished(services: Services) -> None:
 
 async def _finish_namespace(services: Services, owner: Owner) -> bool:
     kinds = (kind for kind in services.catalog.kinds(owner.cluster) if kind.namespaced)
-    left = 0
+    left = Remaining(services.now())
     for served in each_resource(services, kinds):
-        left += await _delete_all(services, served, owner.cluster, owner.name)
+        await _delete_all(services, served, owner.cluster, owner.name, left)
     if left:
+        await _tell_remaining(services, owner, left)
         return False
 
     def release(document: Document) -> None:
@@ -79,6 +84,13 @@ async def _finish_namespace(services: Services, owner: Owner) -> bool:
         document["spec"] = {**spec, "finalizers": kept} if kept else {}
 
     return await _let_go(services, _builtin(services, NAMESPACE_KEY), owner.cluster, owner.name, release)
+
+
+async def _tell_remaining(services: Services, owner: Owner, left: Remaining) -> None:
+    served = _builtin(services, NAMESPACE_KEY)
+    with contextlib.suppress(KeyNotFound):
+        stored = await served.store.guaranteed_update(served.key(owner.cluster, "", owner.name), left)
+        services.wrote(served, owner.cluster, stored)
 
 
 async def _finish_expired(services: Services, owner: Owner) -> bool:
@@ -107,9 +119,11 @@ async def _finish_definition(services: Services, owner: Owner) -> bool:
         for kind in services.catalog.kinds(owner.cluster)
         if kind.custom is not None and kind.plural == plural and kind.group == group
     ]
+    left = Remaining(services.now())
     for served in each_resource(services, kinds):
-        if await _delete_all(services, served, owner.cluster, ""):
-            return False
+        await _delete_all(services, served, owner.cluster, "", left)
+    if left:
+        return False
     gone = await _let_go(
         services, _builtin(services, DEFINITION_KEY), owner.cluster, owner.name, drop_finalizer(DEFINITION_FINALIZER)
     )
@@ -146,19 +160,18 @@ def each_resource(services: Services, kinds: Iterable[Kind]) -> list[Served]:
     return [services.stores.serve(kind) for kind in reversed(first.values())]
 
 
-async def _delete_all(services: Services, served: Served, cluster: str, namespace: str) -> int:
-    """Delete objects as a client would; return how many are left, held by finalizers."""
-    left = 0
+async def _delete_all(services: Services, served: Served, cluster: str, namespace: str, left: Remaining) -> None:
+    """Delete objects as a client would; take those into `left` that finalizers hold."""
     async for page in pages(served, served.prefix(cluster, namespace)):
         for stored in page.items:
             await asyncio.sleep(0)  # a store in memory never waits, and everybody else's requests must not
             removal = Removal(services, served, cluster, _REMOVE)
             try:
-                await removal.run(stored.key, served.layout.relative(stored.key).namespace)
+                held = await removal.run(stored.key, served.layout.relative(stored.key).namespace)
             except KeyNotFound:
                 continue
-            left += removal.held
-    return left
+            if removal.held:
+                left.add(served.kind, metadata_of(held.raw).finalizers or [])
 
 
 async def _remove_all(services: Services, served: Served, cluster: str) -> int:

@@ -195,6 +195,14 @@ class Garbage:
                     self.look(served, key)
         self._note_deletion(served, stored)
 
+    def refresh(self, served: Served, cluster: str, key: str, metadata: Metadata) -> None:
+        """Let the index know an object's owners as they are now; nothing is looked at because of it."""
+        references = tuple(metadata.owner_references or ())
+        known = self.index.get(key)
+        if (known.references if known else ()) != references:
+            self.index.put(key, Dependent(served, cluster, references))
+            self._wake_owners(known)
+
     def removed(self, cluster: str, stored: StoredObject) -> None:
         """Take note that an object is gone; `stored` is its last state."""
         if not self.index:

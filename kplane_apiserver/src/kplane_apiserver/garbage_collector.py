@@ -63,6 +63,8 @@ async def process(services: Services, served: Served, key: str) -> bool:
     if cluster not in services.clusters.known:
         return False  # it is being filled, so owners may be missing still; or it is being removed as a whole
     metadata = metadata_of(stored.raw)
+    # What was read at the start may have been older than a write that was noticed before.
+    services.garbage.refresh(served, cluster, key, metadata)
     if not metadata.deletion_timestamp:
         if metadata.owner_references:
             await _judge(services, served, stored, metadata)
