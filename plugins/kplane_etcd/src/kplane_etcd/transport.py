@@ -115,12 +115,14 @@ class Transport:
         if self._closed or (self._credentials and not self._metadata):
             await self._prepare(allowed)
         limit, metadata = self._attempt(method, allowed), self._metadata
+        call = endpoint.call(method)(request, timeout=limit, metadata=metadata)
         try:
-            answer: Answer = await endpoint.call(method)(request, timeout=limit, metadata=metadata)
+            answer: Answer = await call
         except grpc.aio.AioRpcError as error:
             failed = _Failed(endpoint, metadata, error)
             answer = await self._again(method, request, failed, started + allowed, allowed, size)
         except asyncio.CancelledError:
+            await call.code()  # gRPC cancels the call with the caller; this waits until nothing of it runs
             self._unless_closed()
             raise
         self.metrics.answered(method.name, time.perf_counter() - started)
