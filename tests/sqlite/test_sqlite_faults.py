@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from kplane_core.engine.interface import EngineUnreachable
+from kplane_core.engine.interface import EngineUnreachable, ValueTooLarge
 from kplane_core.errors import InvalidKey, UsageError
 from kplane_sqlite.backup import back_up
 from kplane_sqlite.changes import Change
@@ -215,3 +215,14 @@ def test_a_backup_that_cannot_be_made_says_why_and_leaves_nothing(tmp_path, data
             back_up(source, where)
     assert not target.exists()
     assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_value_that_no_row_can_hold_is_refused_with_the_limit(database, put, monkeypatch):
+    monkeypatch.setattr("kplane_sqlite.engine._LARGEST", 1000)
+
+    async def write(engine):
+        with pytest.raises(ValueTooLarge, match="1001 bytes, the storage backend takes at most 1000"):
+            await put(engine, "/a", b"x" * 1001)
+        return await put(engine, "/a", b"x" * 1000)
+
+    assert database.run(write) == 2
