@@ -107,10 +107,10 @@ class _TypeGuard(Guard):
     def fit(self, document: Document) -> None:
         found = drop_unknown(self._kind, document) if self._patched else []
         if found and self._validation == "Strict":
-            sent = msgspec.json.encode(document).decode()
-            raise invalid(
-                [field_invalid("patch", sent, f"strict decoding error: {', '.join(found)}")], kind="", name=""
-            )
+            # Upstream shows what was sent; here a name must do, as the object may be a Secret.
+            shown = f"{self._kind.kind} {document['metadata'].get('name', '')}"
+            detail = f"strict decoding error: {', '.join(found)}"
+            raise invalid([field_invalid("patch", shown, detail)], kind="", name="")
         if self._validation != "Ignore":
             self._warnings.extend(found)
 
