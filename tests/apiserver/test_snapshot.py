@@ -1,13 +1,23 @@
 """Snapshots of clusters, what is restored from them, forks, and clusters that end by themselves."""
 
+import asyncio
+import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kplane_apiserver.kinds import builtin_kinds
+from kplane_apiserver.server import ApiServer
+from kplane_apiserver.snapshots import take
+from kplane_core.engine.factory import EngineConnection
+from kplane_core.storage.resource import Resource
+from kplane_memory.engine import MemoryEngine
+
 MAPS = "/api/v1/namespaces/default/configmaps"
 CLUSTERS = "/apis/kplane.dev/v1/clusters"
+KINDS = (("configmaps", "ConfigMap"), ("secrets", "Secret"))
 THINGS = "/apis/example.com/v1/namespaces/default/things"
 
 
@@ -95,23 +105,76 @@ def test_the_snapshot_of_a_cluster_is_also_found_below_its_object(live, filled):
     assert live.client.post(f"{CLUSTERS}/{filled.name}/snapshot").status_code == 405
 
 
-def test_a_snapshot_under_writes_shows_one_moment(cluster):
-    """Two objects that are always written one after the other never differ by more than one step."""
-    for name in ("a", "b"):
-        cluster.config_map(name, data={"n": "0"})
+class BusyStore:
+    """A store with somebody who writes before every list."""
 
-    def write():
-        for number in range(1, 60):
-            for name in ("a", "b"):
-                cluster.patch(f"{MAPS}/{name}", {"data": {"n": str(number)}})
+    def __init__(self, inner, write):
+        self._inner = inner
+        self._write = write
 
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        while not writing.done():
-            maps = everything(cluster, resource="configmaps")["", "configmaps"]
-            first, second = (int(one["data"]["n"]) for one in maps)
-            assert first - second in {0, 1}
-        writing.result()
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    async def get_list(self, key, options=None):
+        await self._write()
+        return await self._inner.get_list(key, options)
+
+
+def test_a_snapshot_shows_one_moment_however_long_it_takes():
+    """Objects of two resources are written in turns: a snapshot of two moments would show two numbers."""
+
+    async def run():
+        connection = EngineConnection(MemoryEngine())
+        plain = {name: connection.store(Resource(f"{name}", f"/{name}/clusters/", "v1", kind)) for name, kind in KINDS}
+        numbers = itertools.count(1)
+
+        async def write():
+            number = str(next(numbers))
+            for name, kind in KINDS:
+                document = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}, "data": {"n": number}}
+                key = f"/{name}/clusters/c/default/a"
+                await plain[name].guaranteed_update(key, lambda _, __, new=document: (new, None), ignore_not_found=True)
+
+        async with ApiServer(connection, lambda resource: BusyStore(connection.store(resource), write)) as server:
+            await server.ensure_cluster("c")
+            snapshot = await take(server.services, "c")
+        await connection.aclose()
+        return {
+            served.kind.plural: [item.decode()["data"]["n"] for item in items]
+            for served, items in snapshot.resources
+            if served.kind.plural in dict(KINDS)
+        }
+
+    found = asyncio.run(run())
+    assert len(found["configmaps"]) == 1
+    assert found["configmaps"] == found["secrets"]
+
+
+def test_a_cluster_that_another_process_is_filling_waits_untouched(serve):
+    """Its dependents may be there before their owners."""
+    engine = MemoryEngine()
+    first = serve(engine=engine)
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "not-yet", "uid": "u"}
+
+    async def half_fill():
+        kinds = builtin_kinds()
+        maps = first.api.services.stores.serve(kinds["", "v1", "configmaps"])
+        clusters = first.api.services.stores.serve(kinds["kplane.dev", "v1", "clusters"])
+        document = {"apiVersion": "kplane.dev/v1", "kind": "Cluster", "metadata": {"name": "c"}}
+        await clusters.store.create(clusters.key("root", "", "c"), {**document, "status": {"phase": "Pending"}})
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "child", "namespace": "default"}}
+        document["metadata"]["ownerReferences"] = [reference]
+        await maps.store.create(maps.key("c", "default", "child"), document)
+
+    first.call(half_fill())
+    second = serve(engine=engine)
+    answer = second.cluster("c").get(MAPS)
+    assert answer.status_code == 409
+    assert "wait until its phase is Ready" in answer.json()["message"]
+    time.sleep(0.1)
+    assert second.keys("/clusters/c/default/child")
+    assert second.client.delete(f"{CLUSTERS}/c").status_code == 200
+    eventually(lambda: not second.keys("/clusters/c/"))
 
 
 def fork(live, source, name, **spec):
