@@ -3,7 +3,9 @@
 import pytest
 from tests.apiserver.conftest import CONFIG_MAPS
 
+from kplane_apiserver.apply import Tracking
 from kplane_apiserver.apply.managers import UPDATE, Entry, Manager, cap_updaters, manager_name
+from kplane_apiserver.kinds import builtin_kinds
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 LABELS = {"app": "d"}
@@ -148,3 +150,10 @@ def test_more_than_ten_updaters_are_put_together():
     bucket = managed[Manager("ancient-changes", UPDATE, "v1", "")]
     assert bucket.fields == {f"f:{number}": {} for number in range(4)}
     assert bucket.time == "2026-01-01T00:00:03Z"
+
+
+def test_stored_entries_that_cannot_be_read_are_none():
+    document = {"metadata": {"name": "a", "managedFields": [{"manager": "m", "fieldsV1": {"f:data": 1}}]}, "data": {}}
+    new = {"metadata": {"name": "a"}, "data": {"x": "1"}}
+    Tracking(builtin_kinds()["", "v1", "configmaps"], "me", "", "2026-01-01T00:00:00Z").updated(new, document, None)
+    assert new["metadata"] == {"name": "a"}

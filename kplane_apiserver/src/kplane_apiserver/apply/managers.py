@@ -67,13 +67,8 @@ def manager_name(field_manager: str, user_agent: str) -> str:
     return name or UNKNOWN_MANAGER
 
 
-def read(entries: Any, *, checked: bool) -> Managed | None:
-    """Return the entries in an object, or None if they cannot be understood.
-
-    Args:
-        entries: the value of `metadata.managedFields`.
-        checked: whether the server wrote them itself, so that the fields need no look.
-    """
+def read(entries: Any) -> Managed | None:
+    """Return the entries in an object, or None if they cannot be understood."""
     if not isinstance(entries, list):
         return None
     managed: Managed = {}
@@ -86,7 +81,7 @@ def read(entries: Any, *, checked: bool) -> Managed | None:
         texts = (version, name, time, subresource)
         if operation not in {APPLY, UPDATE} or not version or not all(isinstance(text, str) for text in texts):
             return None
-        if entry.get("fieldsType") != "FieldsV1" or not (checked or is_valid(fields)):
+        if entry.get("fieldsType") != "FieldsV1" or not is_valid(fields):
             return None
         manager = Manager(name, operation, version if operation == UPDATE else "", subresource)
         managed[manager] = Entry(version, fields, time)

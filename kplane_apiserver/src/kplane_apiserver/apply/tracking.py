@@ -103,9 +103,9 @@ class Tracking:
         if not self.subresource and given != stored and given is not None:
             if given in ([], [{}]):
                 return {}
-            if managed := read(given, checked=False):
+            if managed := read(given):
                 return managed
-        return self._known(read(stored, checked=True) or {}) if stored else {}
+        return self._known(read(stored) or {}) if stored else {}
 
     def _known(self, managed: Managed) -> Managed:
         """Return the entries without those in versions that are no longer served."""
@@ -202,7 +202,7 @@ class Applying(Tracking):
             ApiError: 409; others own fields that it would change, and it may not take them over.
         """
         owned_live = _owned_part(live)
-        managed = self._known(read(live["metadata"].get("managedFields") or [], checked=True) or {})
+        managed = self._known(read(live["metadata"].get("managedFields") or []) or {})
         if not managed:
             earlier = Manager(BEFORE_FIRST_APPLY, UPDATE, self.kind.api_version, self.subresource)
             fields = _without_unowned(compare({}, self._part(owned_live), self.root).added)

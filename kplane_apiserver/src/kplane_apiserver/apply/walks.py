@@ -1,5 +1,6 @@
 """Walks over objects by their types: which fields an object has, what differs, what goes, what comes."""
 
+from collections import Counter, deque
 from typing import Any, NamedTuple
 
 from kplane_apiserver.apply.fieldsets import SELF, FieldSet, is_member, paths
@@ -183,10 +184,10 @@ def _merge_lists(live: list[Any], applied: list[Any], node: Node) -> list[Any]: 
     item_node = node.item
     left = [node.element(item) for item in live]
     right = [str(node.element(item)) for item in applied]
-    stored = {element: item for element, item in zip(left, live, strict=True) if left.count(element) == 1}
-    known = set(left)
+    known = Counter(left)
+    stored = {element: item for element, item in zip(left, live, strict=True) if known[element] == 1}
     wanted = dict(zip(right, applied, strict=True))
-    shared = [element for element in right if element in known]
+    shared = deque(element for element in right if element in known)
     result: list[Any] = []
     merged: set[str] = set()
     at = upto = 0
@@ -196,7 +197,7 @@ def _merge_lists(live: list[Any], applied: list[Any], node: Node) -> list[Any]: 
         item = wanted[element]
         result.append(merge(stored[element], item, item_node) if element in stored else item)
         if shared and shared[0] == element:
-            shared.pop(0)
+            shared.popleft()
 
     while at < len(left) or upto < len(right):
         element = left[at] if at < len(left) else None

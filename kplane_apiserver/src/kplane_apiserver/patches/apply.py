@@ -1,8 +1,9 @@
-"""Server-side apply, as far as it can be answered without field ownership: what is applied is merged in, nothing goes.
+"""Server-side apply without field ownership, for what is not stored itself, such as a Scale: nothing goes.
+
+Objects that are stored are applied by `kplane_apiserver.apply`.
 
 Objects merge by key. Lists that the types call a map merge by their keys, sets are united, all other lists and atomic
-objects are replaced. A field that an earlier manifest had and this one has not stays, which is where the real thing,
-with its record of owners, differs.
+objects are replaced. A field that an earlier manifest had and this one has not stays.
 """
 
 from typing import Any
