@@ -20,7 +20,7 @@ MEMBERS := -e './kplane_core[encryption]' $(patsubst %/pyproject.toml,-e ./%,\
   $(filter-out kplane_core/%,$(wildcard */pyproject.toml plugins/*/pyproject.toml)))
 RUNTIME := -e ./kplane_core -e ./plugins/kplane_memory -e ./kplane_apiserver
 
-.PHONY: help serve test conformance lint format types docs bench install clean
+.PHONY: help serve test conformance compat lint format types docs bench install clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,11 @@ test: .venv/.develop  ## Run the tests
 
 conformance: .venv/.develop  ## Hold every backend of this repository to the storage contract
 	@$(BIN)/python -m pytest conformance -n $(WORKERS) $(if $(KPLANE_REQUIRE_SPANNER),,--kplane-allow-unavailable) $(ARGS)
+
+compat: .venv/.develop  ## Try every supported kubectl, helm and Python client, and write docs/compatibility.md
+	@$(PIP) install --quiet --group compat
+	@$(BIN)/python tools/install_clients.py
+	@$(BIN)/python tools/generate_compatibility.py $(ARGS)
 
 lint: .venv/.develop  ## Check style, format and the arrows between the modules
 	@$(BIN)/ruff check .

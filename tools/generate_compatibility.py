@@ -1,6 +1,6 @@
 """Run the compatibility tests and write docs/compatibility.md: which client does what, as found on this machine.
 
-Run with every client installed: `python tools/install_clients.py && pip install --group compat`.
+`make compat` installs every client before.
 """
 
 import ast

@@ -16,7 +16,7 @@ BIN = Path(sys.executable).parent
 
 def missing(what):
     """Skip the test, or fail it where everything has to be there."""
-    reason = f"{what}; `python tools/install_clients.py` and `pip install --group compat` bring the clients"
+    reason = f"{what}; `make compat` brings the clients"
     (pytest.fail if os.environ.get("KPLANE_REQUIRE_COMPAT") else pytest.skip)(reason)
 
 
