@@ -256,8 +256,44 @@ def test_the_floor_follows_the_retention(options, make_options, emulator, open_e
     asyncio.run(scenario())
 
 
-def test_trimming_drops_exactly_what_nobody_can_ask_for(options, open_engines):
+def test_a_tail_that_comes_too_late_says_so(options, open_engines, monkeypatch):
+    """Another process compacted and deleted changes that this one has not read yet: 410, and no gap."""
+    monkeypatch.setattr("kplane_spanner.horizon.TRIM_GRACE", 0)
+
+    async def scenario():
+        async with open_engines(options, 2) as (one, two):
+            await one.watch("/", "0", after=await one.revision())
+            watch = await one.watch("/", "0", after=await one.revision())
+            monkeypatch.setattr(one.hub, "_poll", 30.0)
+            await asyncio.sleep(0.15)  # the poll that is under way
+            for number in range(5):
+                last = await two.write(f"/a/{number}", b"1", expect=0)
+            await two.compact(last.revision)
+            one.hub.committed()
+            with pytest.raises(Compacted):
+                await watch.batch()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_just_written_survives_a_compaction_for_those_who_read_it_next(options, open_engines, monkeypatch):
+    async def scenario():
+        async with open_engines(options, 2) as (one, two):
+            await one.watch("/", "0", after=await one.revision())
+            watch = await one.watch("/", "0", after=await one.revision())
+            monkeypatch.setattr(one.hub, "_poll", 30.0)
+            await asyncio.sleep(0.15)
+            written = [(await two.write(f"/a/{number}", b"1", expect=0)).revision for number in range(5)]
+            await two.compact(written[-1])
+            one.hub.committed()
+            assert [event.revision for event in await collect(watch, written[-1])] == written
+
+    asyncio.run(scenario())
+
+
+def test_trimming_drops_exactly_what_nobody_can_ask_for(options, open_engines, monkeypatch):
     """A watch from the floor on still has everything; the records stay."""
+    monkeypatch.setattr("kplane_spanner.horizon.TRIM_GRACE", 0)
 
     async def scenario():
         async with open_engines(options) as engine:
@@ -273,8 +309,9 @@ def test_trimming_drops_exactly_what_nobody_can_ask_for(options, open_engines):
     asyncio.run(scenario())
 
 
-def test_a_replay_that_lost_the_race_with_compaction_says_so(options, open_engines):
+def test_a_replay_that_lost_the_race_with_compaction_says_so(options, open_engines, monkeypatch):
     """Compacted and trimmed by another process between the opening of the watch and its first batch."""
+    monkeypatch.setattr("kplane_spanner.horizon.TRIM_GRACE", 0)
 
     async def scenario():
         async with open_engines(options, 2) as (one, two):

@@ -9,6 +9,9 @@ from kplane_spanner.database import Database, Transaction
 from kplane_spanner.messages import key_set
 from kplane_spanner.revisions import micros_of, parse_timestamp, snapshot_at
 
+#: Microseconds for which the change log keeps everything, whatever is compacted.
+TRIM_GRACE = 2_000_000
+
 _META_COLUMNS = ("compacted", "born")
 
 
@@ -125,11 +128,15 @@ class Horizon:
         await self.trim()
 
     async def trim(self) -> None:
-        """Delete the part of the change log that nobody can ask for any more."""
-        await self.refresh()
+        """Delete the part of the change log that nobody can ask for any more.
+
+        What is younger than the grace stays in any case: another process may be about to read it. One that comes later
+        looks at the floor.
+        """
+        current = await self.refresh()
         await self._database.delete_where(
             f"DELETE FROM {schema.LOG} WHERE commit_ts < @floor",  # noqa: S608 - a constant
-            {"floor": micros_of(self.floor)},
+            {"floor": min(micros_of(self.floor), micros_of(current) - TRIM_GRACE)},
         )
 
     def _learn(self, row: messages.Row) -> None:

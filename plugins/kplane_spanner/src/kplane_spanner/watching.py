@@ -14,9 +14,11 @@ from typing import Final
 
 from kplane_core.engine.interface import Compacted, EngineEvent, EngineUnreachable
 from kplane_core.errors import InternalError, KplaneError
+from kplane_spanner import horizon as history
 from kplane_spanner.errors import SnapshotTooOld
 from kplane_spanner.horizon import Horizon
 from kplane_spanner.log import ChangeLog, Cursor
+from kplane_spanner.revisions import micros_of
 
 _log = logging.getLogger(__name__)
 
@@ -395,7 +397,11 @@ class Hub:
         try:
             tail = await self._log.tail(self._position)
             self._read_at = asyncio.get_running_loop().time()
-            self._horizon.clock.observe(tail.revision // 1000)
+            self._horizon.clock.observe(micros_of(tail.revision))
+            if micros_of(tail.revision) - micros_of(self._position) >= history.TRIM_GRACE:
+                # So late, somebody may have compacted and deleted what was not read yet.
+                await self._horizon.refresh()
+                self._check(self._position)
             if tail.complete:
                 self._deliver(tail.events, tail.revision)
             else:
