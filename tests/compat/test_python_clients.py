@@ -60,7 +60,9 @@ def test_kr8s(module, kplane_cluster):
     made.patch({"data": {"k": "2"}})
     (found,) = api.get("configmaps", namespace="default", label_selector=LABELS)
     assert found.raw["data"] == {"k": "2"}
-    kind, first = next(iter(api.watch("configmaps", namespace="default")))
+    watch = api.watch("configmaps", namespace="default")
+    kind, first = next(watch)
+    watch.close()
     assert (kind, first.name) == ("ADDED", "a")
     made.delete()
     made.wait("delete", timeout=10)
