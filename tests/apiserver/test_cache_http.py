@@ -219,7 +219,7 @@ def test_one_cache_serves_all_clusters_and_starts_when_it_is_needed():
 
 
 def test_a_watch_never_sees_a_cluster_whose_name_begins_alike(live):
-    one, ten = live.cluster("c1"), live.cluster("c10")
+    one, ten = live.cluster("w1"), live.cluster("w10")
     revision = one.get("/api/v1/configmaps").json()["metadata"]["resourceVersion"]
     with one.watch("/api/v1/configmaps", resourceVersion=revision) as all_, one.watch(PATH) as namespace:
         for number in range(5):
