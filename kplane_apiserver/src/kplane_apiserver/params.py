@@ -194,7 +194,7 @@ class RemoveOptions:
     Attributes:
         dry_run: answer as if, and change nothing.
         preconditions: what must hold for the object.
-        propagation: what becomes of its dependents; accepted, and not acted upon yet.
+        propagation: what becomes of its dependents; empty for what is usual for the kind.
     """
 
     dry_run: bool = False
