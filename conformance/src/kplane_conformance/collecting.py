@@ -73,12 +73,20 @@ class BackendCollector(pytest.Collector):
         except (HarnessError, KplaneError) as error:
             raise self.CollectError(str(error)) from None
         leaves = [leaf for leaf in (*load().leaves(), *load().views()) if self.subject.applies(leaf)]
+        leaves = self._seen_through(leaves)
         wanted = set(self.config.getoption("--kplane-case"))
         if unknown := wanted.difference(*map(_names, leaves)):
             raise self.CollectError(f"no case is called {min(unknown)!r} for backend {self.name}")
         for leaf in leaves:
             if not wanted or wanted & _names(leaf):
                 yield CaseItem.from_parent(self, name=leaf.id, leaf=leaf)
+
+    def _seen_through(self, leaves: list[Leaf]) -> list[Leaf]:
+        asked = set(self.config.getoption("--kplane-view"))
+        known = {view.value for view in View}
+        if unknown := asked - known:
+            raise self.CollectError(f"no view is called {min(unknown)!r}; there are {', '.join(sorted(known))}")
+        return [leaf for leaf in leaves if not asked or leaf.view.value in asked]
 
     def run(self, leaf: Leaf) -> Result:
         """Run one case on the session's event loop, starting the backend if this is its first."""

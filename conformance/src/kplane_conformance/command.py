@@ -23,6 +23,9 @@ class RunOptions:
     )
     report: str = option("", parse=filled_text, metavar="FILE.json", help="where the certificates are written")
     case: tuple[str, ...] = option((), parse=csv, metavar="ID,...", help="only these cases, for example 'List[row-20]'")
+    view: tuple[str, ...] = option(
+        (), parse=csv, metavar="NAME,...", help="only through these views, such as store,cache"
+    )
     seed: int = option(0, parse=non_negative_int, help="seed of the random cases; 0 chooses one")
     processes: int = option(0, parse=non_negative_int, help="run in so many processes (needs pytest-xdist); 0 for none")
     allow_unavailable: bool = option(False, help="report a backend whose database cannot start instead of failing")
@@ -75,6 +78,7 @@ def run(options: RunOptions) -> int:
     arguments += ["-W", "ignore:Module already imported so cannot be rewritten; kplane_conformance"]
     arguments += [f"--kplane-backend={name}" for name in options.backend]
     arguments += [f"--kplane-case={name}" for name in options.case]
+    arguments += [f"--kplane-view={name}" for name in options.view]
     arguments += [f"--kplane-report={Path(options.report).absolute()}"] if options.report else []
     arguments += [f"--kplane-seed={options.seed}"] if options.seed else []
     arguments += ["-n", str(options.processes)] if options.processes else []

@@ -39,7 +39,7 @@ class Harness(Protocol):
     - `worn` (a bool) and `async renew()`: whether the database has become slow with use, and start a new, empty one
       instead; asked between two cases.
     - `fault`: an object with `async pause()`, `async resume()` and `async drop()` for the network in between.
-    - `capabilities`: a mapping of what its database's version changes in the backend's declaration; asked before `start`.
+    - `capabilities`: a mapping of what its database's version changes in the declaration; asked before `start`.
     - `server_version`: the version of the database, for the certificate.
     - `shared_task(task) -> bool`: whether a task belongs to the connection rather than to a case.
     """

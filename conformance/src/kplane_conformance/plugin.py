@@ -39,6 +39,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run only this case, or this row: 'List' or 'List[row-20]'; repeatable",
     )
     group.addoption(
+        "--kplane-view",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="look at the backend only through this: store, cache, cache-no-history, clusters or second-handle; "
+        "repeatable; the verdict can then only be incomplete",
+    )
+    group.addoption(
         "--kplane-shrink", action="store_true", help="let a random case that fails look for a shorter way to fail"
     )
     group.addoption(

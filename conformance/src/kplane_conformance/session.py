@@ -150,7 +150,7 @@ class Session:
             raise HarnessError(f"the harness of {self.harness.name} did not restart: {error}") from error
 
     async def _renew(self) -> None:
-        """Replace the database by a new one, where the harness says that it is worn: no case looks back at another's."""
+        """Replace the database by a new one, where the harness says that it is worn."""
         if not getattr(self.harness, "worn", False):
             return
         await self._disconnect()
