@@ -51,8 +51,8 @@ async def _measure(tries: int, folder: Path) -> list[Result]:
                 # Alone it is the disk that takes the time, at once the processor.
                 by_cpu=together.cpu / alone.wall,
                 floor=10.0 if sync >= _SLOW_SYNC else None,
-                note=f"this disk syncs in {sync * 1000:.2f} ms; below {_SLOW_SYNC * 1000:g} ms the disk is no bottleneck "
-                "that many writers could share, and there is no floor",
+                note=f"this disk syncs in {sync * 1000:.2f} ms; below {_SLOW_SYNC * 1000:g} ms there is no floor: "
+                "the disk is no bottleneck that many writers could share",
             ),
             await _gets(store, tries),
             await _lists(store, tries),
