@@ -23,7 +23,7 @@ RUNTIME := -e ./kplane_core -e ./plugins/kplane_memory -e ./kplane_apiserver
 .PHONY: help serve test conformance conformance-short compat lint format types docs bench install clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
 serve: .venv/.runtime  ## Serve two virtual clusters, c1 and c10, on 127.0.0.1:8080
 	@exec $(BIN)/kplane serve --cluster c1 --cluster c10 $(ARGS)
