@@ -1,13 +1,19 @@
 """`/metrics`: upstream's names, no label that a client could invent, and numbers that are right."""
 
+import asyncio
 import time
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kplane_apiserver.http import Request
 from kplane_apiserver.metrics import BUCKETS, RequestMetrics
 from kplane_apiserver.routes import parse
+from kplane_apiserver.server import ApiServer
+from kplane_core.engine import EngineConnection
+from kplane_core.metrics import Sample
+from kplane_memory.engine import MemoryEngine
 
 PATH = "/api/v1/namespaces/default/configmaps"
 
@@ -187,3 +193,24 @@ def test_counting_a_request_costs_little():
             metrics.answered(request, 200, 0.001)
         best = min(best, time.perf_counter() - started)
     assert best / 1000 < 10e-6
+
+
+class _CountingConnection(EngineConnection):
+    def samples(self):
+        labels = (("operation", "read"),)
+        yield Sample("store_calls_total", "counter", "Calls.", labels, 7)
+        yield Sample("store_seconds", "histogram", "Seconds.", labels, 1.5, (2, 3, 3), (0.1, 1.0))
+
+
+def test_what_a_backends_connection_counts_is_shown_too():
+    async def scenario():
+        async with ApiServer(_CountingConnection(MemoryEngine())) as server:
+            transport = httpx.ASGITransport(app=server.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://c1") as client:
+                return (await client.get("/metrics")).text
+
+    text = asyncio.run(scenario())
+    assert 'store_calls_total{operation="read"} 7.0' in text
+    assert 'store_seconds_bucket{le="0.1",operation="read"} 2.0' in text
+    assert 'store_seconds_bucket{le="+Inf",operation="read"} 3.0' in text
+    assert 'store_seconds_sum{operation="read"} 1.5' in text

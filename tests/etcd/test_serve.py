@@ -104,6 +104,7 @@ def test_two_processes_are_one_api_and_outlive_a_kill_of_etcd(two, own_etcd) -> 
     seen += second.watch(seen[-1][1], 1)
     seen += first.watch(seen[-1][1], 1)
     assert seen == created
+    assert 'etcd_requests_total{operation="' in httpx.get(f"{first.url}/metrics").text
 
     own_etcd.kill()
     deadline = time.monotonic() + 10

@@ -17,7 +17,7 @@ from kplane_apiserver.kinds import KindKey
 from kplane_apiserver.routes import Route
 from kplane_apiserver.stores import StoreSet
 from kplane_apiserver.watches import Watches
-from kplane_core.cacher.metrics import READ_WAIT_BUCKETS, Sample
+from kplane_core.metrics import Measured, Sample
 
 _FAST = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5)
 BUCKETS = (*_FAST, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)
@@ -123,12 +123,14 @@ class Metrics(Collector):
         requests: what was asked.
         watches: which watches are open.
         stores: the caches.
+        connection: the backend's; what it counts is shown too, if it counts anything.
     """
 
-    def __init__(self, requests: RequestMetrics, watches: Watches, stores: StoreSet) -> None:
+    def __init__(self, requests: RequestMetrics, watches: Watches, stores: StoreSet, connection: object) -> None:
         self._requests = requests
         self._watches = watches
         self._stores = stores
+        self._connection = connection
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -141,7 +143,9 @@ class Metrics(Collector):
         """Yield what the server itself counts."""
         yield from self._requests.collect()
         yield self._long_running()
-        yield from self._caches()
+        yield from _families(self._caches())
+        if isinstance(self._connection, Measured):
+            yield from _families(self._connection.samples())
 
     def _long_running(self) -> Metric:
         labels = self._requests.labels()
@@ -154,22 +158,27 @@ class Metrics(Collector):
             family.add_metric(values, count)
         return family
 
-    def _caches(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {}
+    def _caches(self) -> Iterator[Sample]:
         for group_resource, store in self._stores.caches():
             resource, _, group = group_resource.partition(".")
             cacher = store.cacher
             capacity = cacher.history.everything.capacity
             for sample in cacher.metrics.samples(revision=cacher.revision, capacity=capacity):
-                family = families.get(sample.name)
-                if family is None:
-                    family = families[sample.name] = _family_of(sample)
-                _add(family, sample, (group, resource, *(value for _, value in sample.labels)))
-        yield from families.values()
+                yield sample._replace(labels=(("group", group), ("resource", resource), *sample.labels))
+
+
+def _families(samples: Iterable[Sample]) -> Iterator[Metric]:
+    families: dict[str, Metric] = {}
+    for sample in samples:
+        family = families.get(sample.name)
+        if family is None:
+            family = families[sample.name] = _family_of(sample)
+        _add(family, sample, tuple(value for _, value in sample.labels))
+    yield from families.values()
 
 
 def _family_of(sample: Sample) -> Metric:
-    labels = ("group", "resource", *(name for name, _ in sample.labels))
+    labels = tuple(name for name, _ in sample.labels)
     match sample.kind:
         case "counter":
             return CounterMetricFamily(sample.name.removesuffix("_total"), sample.help, None, labels)
@@ -181,7 +190,7 @@ def _family_of(sample: Sample) -> Metric:
 
 def _add(family: Metric, sample: Sample, values: tuple[str, ...]) -> None:
     if isinstance(family, HistogramMetricFamily):
-        family.add_metric(values, _cumulative(READ_WAIT_BUCKETS, sample.buckets), sample.value)
+        family.add_metric(values, _cumulative(sample.bounds, sample.buckets), sample.value)
     elif isinstance(family, CounterMetricFamily | GaugeMetricFamily):
         family.add_metric(values, sample.value)
 

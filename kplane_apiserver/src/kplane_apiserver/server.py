@@ -73,7 +73,7 @@ class ApiServer:
         requests = RequestMetrics(by_cluster=self.settings.metrics_by_cluster)
         health = Health(connection, lambda: self.watches.draining, stores, health_checks)
         self.app = Application(
-            Handlers(self.services, self.watches, health, Metrics(requests, self.watches, stores)),
+            Handlers(self.services, self.watches, health, Metrics(requests, self.watches, stores, connection)),
             CrossCluster(catalog, stores, self.watches, admins),
             self.services.clusters,
             requests,

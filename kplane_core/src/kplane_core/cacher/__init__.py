@@ -2,6 +2,6 @@
 
 from kplane_core.cacher.cacher import Cacher, CacherConfig, OutOfOrder
 from kplane_core.cacher.delegator import CachedStore
-from kplane_core.cacher.metrics import CacherMetrics, Sample
+from kplane_core.cacher.metrics import CacherMetrics
 
-__all__ = ["CachedStore", "Cacher", "CacherConfig", "CacherMetrics", "OutOfOrder", "Sample"]
+__all__ = ["CachedStore", "Cacher", "CacherConfig", "CacherMetrics", "OutOfOrder"]

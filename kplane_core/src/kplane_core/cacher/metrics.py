@@ -4,32 +4,13 @@ Counting is a plain addition on a plain attribute; whoever serves metrics reads 
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import attrs
 
+from kplane_core.metrics import Sample
+
 READ_WAIT_BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0)
 """Upper bounds, in seconds, of the buckets that waiting readers are counted in."""
-
-
-class Sample(NamedTuple):
-    """One number under upstream's name.
-
-    Attributes:
-        name: the metric.
-        kind: "counter", "gauge" or "histogram".
-        help: one sentence.
-        labels: beyond group and resource.
-        value: the number; for a histogram the sum.
-        buckets: for a histogram, the count of each bucket in READ_WAIT_BUCKETS and, last, of all.
-    """
-
-    name: str
-    kind: str
-    help: str
-    labels: tuple[tuple[str, str], ...]
-    value: float
-    buckets: tuple[int, ...] = ()
 
 
 _HELP = {
@@ -121,4 +102,4 @@ class CacherMetrics:
         )
         text = "Seconds that readers waited for the cache to be fresh."
         name = "apiserver_watch_cache_read_wait_seconds"
-        yield Sample(name, "histogram", text, (), self.read_wait_sum, tuple(self.read_wait_counts))
+        yield Sample(name, "histogram", text, (), self.read_wait_sum, tuple(self.read_wait_counts), READ_WAIT_BUCKETS)

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
 from kplane_core.engine.factory import CompactionPolicy, EngineConnection, Probe
 from kplane_core.engine.interface import EngineUnreachable
 from kplane_core.errors import KplaneError, Unreachable
+from kplane_core.metrics import Sample
 from kplane_etcd import wire
 from kplane_etcd.client import EtcdClient
 from kplane_etcd.compactor import Compactor
@@ -140,6 +141,10 @@ class EtcdConnection(EngineConnection):
     def metrics(self) -> Metrics:
         """What was counted."""
         return self._transport.metrics
+
+    def samples(self) -> Iterable[Sample]:
+        """Yield what was counted, for the server's metrics page."""
+        return self._transport.metrics.samples()
 
     async def start(self) -> None:
         """Make the first contact, then take part in compaction and watch the members; `aclose` ends that.

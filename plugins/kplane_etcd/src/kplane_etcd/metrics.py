@@ -2,21 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+
+from kplane_core.metrics import Sample
 
 BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0)
 """Upper bounds, in seconds, of the buckets that calls are counted in."""
-
-
-class Sample(NamedTuple):
-    """One number; the fields mean what they mean in `kplane_core.cacher.metrics.Sample`."""
-
-    name: str
-    kind: str
-    help: str
-    labels: tuple[tuple[str, str], ...]
-    value: float
-    buckets: tuple[int, ...] = ()
 
 
 class _Calls:
@@ -78,7 +68,9 @@ class Metrics:
             yield Sample("etcd_requests_total", "counter", text, labels, total + calls.errors)
             yield Sample("etcd_request_errors_total", "counter", "Failed calls of etcd.", labels, calls.errors)
             text = "Seconds that calls of etcd took, as the caller sees it."
-            yield Sample("etcd_request_duration_seconds", "histogram", text, labels, calls.seconds, tuple(below))
+            yield Sample(
+                "etcd_request_duration_seconds", "histogram", text, labels, calls.seconds, tuple(below), BUCKETS
+            )
         for name, kind, text, value in (
             ("kplane_etcd_watch_streams", "gauge", "Watch streams that are open.", self.watches),
             ("kplane_etcd_watch_resumptions_total", "counter", "Watches that were resumed.", self.resumed),
