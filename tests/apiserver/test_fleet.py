@@ -110,8 +110,8 @@ def test_members_begin_as_forks_and_with_the_objects_of_the_template(serve):
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
     objects = [
         {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"size": 1}},
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seed", "namespace": "work"}},
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "work"}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seed", "namespace": "team"}},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
         {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
@@ -124,10 +124,10 @@ def test_members_begin_as_forks_and_with_the_objects_of_the_template(serve):
     for name in ("f-0000", "f-0001"):
         member = server.cluster(name)
         assert member.get(f"{MAPS}/from-golden").json()["data"] == {"k": "v"}
-        assert member.get("/api/v1/namespaces/work/configmaps/seed").status_code == 200
+        assert member.get("/api/v1/namespaces/team/configmaps/seed").status_code == 200
         assert member.get("/apis/example.com/v1/namespaces/default/things/t").json()["spec"] == {"size": 1}
         eventually(
-            lambda member=member: member.get("/api/v1/namespaces/work/serviceaccounts/default").status_code == 200
+            lambda member=member: member.get("/api/v1/namespaces/team/serviceaccounts/default").status_code == 200
         )
 
 

@@ -4,6 +4,7 @@ An environment that holds the whole repository hides a dependency that a distrib
 """
 
 import json
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -21,7 +22,7 @@ import importlib, pkgutil, sys
 package = importlib.import_module(sys.argv[1])
 names = [found.name for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
 for name in names:
-    if not name.endswith("__main__"):
+    if not name.endswith("__main__") and name not in sys.argv[2:]:
         importlib.import_module(name)
 print(len(names))
 """
@@ -98,7 +99,10 @@ def test_a_wheel_holds_the_package_and_its_data_and_no_tests(distribution, wheel
 
 def test_every_module_of_a_wheel_imports_with_only_the_declared_dependencies(distribution, install):
     environment = install(distribution.name)
-    done = environment.run("python", "-I", "-c", IMPORT_ALL, distribution.package)
+    project = distribution.pyproject["project"]
+    has_pytest = any(re.match(r"pytest\b", requirement) for requirement in project["dependencies"])
+    only_pytest_loads = [] if has_pytest else project.get("entry-points", {}).get("pytest11", {}).values()
+    done = environment.run("python", "-I", "-c", IMPORT_ALL, distribution.package, *only_pytest_loads)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 1
 

@@ -208,7 +208,7 @@ def test_a_strangers_session_sees_options_and_no_case(site: Site) -> None:
     project.mkdir()
     (project / "test_own.py").write_text(
         "import sys\ndef test_own():\n"
-        "    mine = sorted(name for name in sys.modules if name.startswith('kplane_'))\n"
+        "    mine = sorted(name for name in sys.modules if name.startswith('kplane_conformance'))\n"
         "    assert mine == ['kplane_conformance', 'kplane_conformance.plugin']\n"
     )
     done = site.pytest("-q")

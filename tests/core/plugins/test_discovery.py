@@ -89,7 +89,7 @@ def test_only_the_selected_plugin_is_imported(site: Any, plugin_source: Callable
 
 def test_an_alias_is_found_by_asking_every_plugin(site: Any, plugin_source: Callable[[str], str]) -> None:
     source = plugin_source("etcd").replace("name=NAME", "name=NAME, aliases=('etcd3',)")
-    site.install("kplane-etcd", source, name="etcd")
+    site.install("kplane-with-alias", source, name="etcd")
     assert site.discover().select("etcd3").name == "etcd"
 
 

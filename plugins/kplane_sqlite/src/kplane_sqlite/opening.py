@@ -63,11 +63,7 @@ def open_database(settings: Settings) -> Opened:
         EngineUnreachable: SQLite refuses.
     """
     path = settings.path
-    if not path.parent.is_dir():
-        raise UsageError(f"--sqlite-path: the folder {str(path.parent)!r} does not exist")
-    for file in (path, path.parent):
-        if file.exists() and not os.access(file, os.W_OK):
-            raise UsageError(f"--sqlite-path: {str(file)!r} is read-only for this user")
+    _check_access(path)
     try:
         connection = schema.connect(path, busy_timeout=settings.busy_timeout)
         try:
@@ -82,6 +78,17 @@ def open_database(settings: Settings) -> Opened:
     (identity,) = connection.execute("SELECT identity FROM state").fetchone()
     stat = path.stat()
     return Opened(connection, mark, identity, (stat.st_dev, stat.st_ino))
+
+
+def _check_access(path: Path) -> None:
+    try:
+        if not path.parent.is_dir():
+            raise UsageError(f"--sqlite-path: the folder {str(path.parent)!r} does not exist")
+        for file in (path, path.parent):
+            if file.exists() and not os.access(file, os.W_OK):
+                raise UsageError(f"--sqlite-path: {str(file)!r} is read-only for this user")
+    except OSError as error:  # a folder above it is closed to this user
+        raise UsageError(f"--sqlite-path: {str(path)!r} cannot be used: {error.strerror}") from error
 
 
 def _refusal(path: Path, error: sqlite3.Error) -> Exception:
