@@ -260,7 +260,7 @@ class Unreachable(StorageError):
 
 
 class StorageTimeout(StorageError):
-    """The request's deadline passed while its answer was being put together."""
+    """The deadline passed while the answer was put together; for stores with one of their own, callers here cancel."""
 
     code = StorageCode.TIMEOUT
     text = "request timeout"

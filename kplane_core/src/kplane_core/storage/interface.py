@@ -299,7 +299,6 @@ class Store(Protocol):
         Raises:
             BadRequest: a bad version, match or continue token.
             TooLargeResourceVersion, Expired: the asked version lies outside the history.
-            StorageTimeout: the caller's deadline passed while the list was put together.
             InternalError, StoreReadError: items cannot be read; `partial` on the error holds those that could.
         """
         ...
