@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from kplane_apiserver.apierrors import RequestEntityTooLarge
+from kplane_apiserver.identity import ANONYMOUS
 from kplane_apiserver.routes import Route
 from kplane_core.errors import BadRequest, Status, Subject, Verb
 
@@ -45,11 +46,12 @@ class Request:
         max_body: bytes that the body may have.
 
     Attributes:
+        user: who it is from.
         served: what the route names, once it is known to exist.
         warnings: what the client is told besides the answer, in Warning headers.
     """
 
-    __slots__ = ("_max_body", "_query", "method", "receive", "route", "scope", "served", "warnings")
+    __slots__ = ("_max_body", "_query", "method", "receive", "route", "scope", "served", "user", "warnings")
 
     def __init__(self, scope: Scope, receive: Receive, route: Route, max_body: int) -> None:
         self.scope = scope
@@ -60,6 +62,7 @@ class Request:
         self.method = "GET" if method == "HEAD" else method
         self._max_body = max_body
         self._query: dict[str, str] | None = None
+        self.user = ANONYMOUS
         self.served: Served | None = None
         self.warnings: list[str] = []
 

@@ -6,6 +6,7 @@ from typing import Self
 
 from kplane_apiserver import contents, fleets, garbage_collector
 from kplane_apiserver.asgi import Application
+from kplane_apiserver.authorization import AlwaysAllow
 from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.clusters import NAMESPACE_KEY, Clusters
 from kplane_apiserver.crosscluster import CrossCluster
@@ -67,6 +68,7 @@ class ApiServer:
             namespaces=namespaces,
             lifecycle=lifecycle,
             garbage=Garbage(),
+            authorizer=AlwaysAllow(),
         )
         self.watches = Watches(self.settings)
         catalog, admins = self.services.catalog, self.settings.cross_cluster_readers

@@ -4,6 +4,7 @@ from typing import Any
 
 import attrs
 
+from kplane_apiserver.authorization import Authorizer
 from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY, SERVICE_ACCOUNT_KEY, Clusters
 from kplane_apiserver.clusters_ttl import check_ttl
@@ -32,6 +33,7 @@ class Services:
         namespaces: which namespaces exist.
         lifecycle: removes what belongs to something that is being deleted.
         garbage: collects objects whose owners are gone.
+        authorizer: decides who may do what.
     """
 
     settings: Settings
@@ -41,6 +43,7 @@ class Services:
     namespaces: Namespaces
     lifecycle: Lifecycle
     garbage: Garbage
+    authorizer: Authorizer
 
     def now(self) -> str:
         """Return the time as a Kubernetes timestamp."""

@@ -1,0 +1,46 @@
+"""Who a request is from, in Kubernetes' terms."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+ANONYMOUS_NAME = "system:anonymous"
+UNAUTHENTICATED = "system:unauthenticated"
+AUTHENTICATED = "system:authenticated"
+MASTERS = "system:masters"
+"""The group whose members may do everything, whatever the roles say."""
+
+_NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who a request is from.
+
+    Attributes:
+        name: the user's name.
+        uid: tells users of one name apart; may be empty.
+        groups: the groups that the user belongs to, `system:authenticated` among them for whoever gave a credential.
+        extra: what else the authenticator knows.
+    """
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = _NOTHING
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the user as `authentication.k8s.io/v1 UserInfo`, without what is empty."""
+        document: dict[str, Any] = {"username": self.name}
+        if self.uid:
+            document["uid"] = self.uid
+        if self.groups:
+            document["groups"] = list(self.groups)
+        if self.extra:
+            document["extra"] = {key: list(values) for key, values in self.extra.items()}
+        return document
+
+
+ANONYMOUS = User(ANONYMOUS_NAME, groups=(UNAUTHENTICATED,))
+"""Who gave no credential."""
