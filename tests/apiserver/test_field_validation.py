@@ -2,7 +2,10 @@
 
 import json
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kplane_apiserver.fieldvalidation import drop_unknown, duplicate_fields
 from kplane_apiserver.kinds import builtin_kinds
@@ -88,3 +91,33 @@ def test_maps_and_free_form_json_may_hold_anything():
 def test_texts_that_look_like_fields_are_not_counted_as_such():
     body = b'{"a":"\\":\\":","b":[{"c":1},{"c":2,"c":3}]}'
     assert duplicate_fields(json.loads(body), body) == ['duplicate field "b[1].c"']
+
+
+# Names and texts that share what the quick look counts, in the spellings that JSON has for them.
+_TEXTS = st.sampled_from(["a", "b", ":", '\\":', "\\u003a", "\\u003A", "\\\\u003a", '\\"', "\\u0022:", "\\/", "é"])
+_SCALARS = st.one_of(_TEXTS.map('"{}"'.format), st.sampled_from(["1", "null", "-0.0"]))
+
+
+def _members(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    names = st.sampled_from(['"a"', '"b"', '"\\u0061"', '"a:"', '"a\\u003a"', '"a\\":"'])
+    pairs = st.tuples(names, st.sampled_from(["", " ", "\n"]), values).map(lambda pair: f"{pair[0]}{pair[1]}:{pair[2]}")
+    return st.lists(pairs, max_size=4).map(lambda members: "{" + ",".join(members) + "}")
+
+
+def _values(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return _members(inner) | st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
+
+
+@given(_members(st.recursive(_SCALARS, _values, max_leaves=8)))
+def test_a_field_given_twice_is_found_whatever_else_is_in_the_body(text):
+    repeated = 0
+
+    def count(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        nonlocal repeated
+        repeated += len(pairs) - len(dict(pairs))
+        return dict(pairs)
+
+    json.loads(text, object_pairs_hook=count)
+    body = text.encode()
+    found = duplicate_fields(msgspec.json.decode(body), body)
+    assert bool(found) == bool(repeated)

@@ -20,6 +20,7 @@ _IMMUTABLE = "field is immutable when `immutable` is set"
 _HIDDEN = "<secret contents redacted>"
 _KEY_LENGTH = 253
 _KEY = re.compile(r"[-._a-zA-Z0-9]+").fullmatch
+_FAULTLESS_KEY = re.compile(r"(?!\.\.|\.\Z)[-._a-zA-Z0-9]{1,253}").fullmatch
 _KEY_WORDS = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
     "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
@@ -84,7 +85,10 @@ def _immutable_faults(document: Document, old: Document | None, fields: tuple[st
 
 
 def _key_faults(document: Document, field: str) -> Iterator[StatusCause]:
-    for key in document.get(field) or ():
+    keys = document.get(field) or ()
+    if all(map(_FAULTLESS_KEY, keys)):  # many keys, hardly ever one with a fault
+        return
+    for key in keys:
         if len(key) > _KEY_LENGTH:
             yield field_invalid(f"{field}[{key}]", key, f"must be no more than {_KEY_LENGTH} characters")
         if not _KEY(key):
@@ -125,12 +129,12 @@ def _json_faults(data: Document, key: str) -> Iterator[StatusCause]:
 
 
 def _text_size(kind: Kind, values: Document) -> int:
-    size = 0
-    for value in values.values():
-        if not isinstance(value, str):
-            raise _wrong_type(kind, "data", value)
-        size += len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
-    return size
+    try:
+        text = "".join(values.values())
+    except TypeError:
+        wrong = next(value for value in values.values() if not isinstance(value, str))
+        raise _wrong_type(kind, "data", wrong) from None
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def _binary_size(kind: Kind, field: str, values: Document) -> int:

@@ -18,9 +18,10 @@ from kplane_apiserver.admission import (
 from kplane_apiserver.apierrors import field_invalid, generate_name_conflict, invalid
 from kplane_apiserver.apply import Applying, Tracking, manager_name
 from kplane_apiserver.bodies import decode_body, media_type
-from kplane_apiserver.fieldvalidation import check_sent
+from kplane_apiserver.conversion import in_version, stored_form
+from kplane_apiserver.fieldvalidation import check_sent, repeated_fields
 from kplane_apiserver.http import Request, Response
-from kplane_apiserver.kinds import Kind
+from kplane_apiserver.kinds import EVENTS, Kind
 from kplane_apiserver.negotiate import Form, negotiate
 from kplane_apiserver.params import WriteOptions, write_options
 from kplane_apiserver.patches import APPLY_PATCH, apply_patch
@@ -40,7 +41,6 @@ Change = Callable[[Document], Document]
 _SPEC_AND_STATUS = ("spec", "status")
 _OBJECTS = {"configmaps": ("data", "binaryData"), "secrets": ("data", "stringData")}
 _MAYBE_ABSENT = GetOptions(ignore_not_found=True)
-_EVENTS = frozenset({"events", "events.events.k8s.io"})
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: a random name must not spell a word
 _SUFFIX_LENGTH = 5
 _GENERATED_LENGTH = 63
@@ -119,17 +119,18 @@ async def store_new(
     cluster, namespace = route.cluster, route.namespace
     guard = guard_for(kind, options.field_validation, request.warnings)
     guard.fit(document)
-    prepare_create(kind, document, namespace, services.now())
+    now = services.now()
+    prepare_create(kind, document, namespace, now)
     document = services.complete(served, cluster, document, None)
     guard.check(document, None)
-    (tracking or _tracking(services, request, kind, options)).created(document)
+    (tracking or _tracking(request, kind, options, now)).created(document)
     name = document["metadata"]["name"]
     key = served.key(cluster, namespace, name)
     if options.dry_run:
         return await _as_if_created(services, served, key, document, namespace)
     await services.admit(served, cluster, namespace, name)
-    document["apiVersion"] = kind.storage_api_version
-    ttl = services.settings.event_ttl if kind.group_resource in _EVENTS else 0
+    document = stored_form(kind, document)
+    ttl = services.settings.event_ttl if kind.storage_resource == EVENTS else 0
     stored = await served.store.create(key, document, ttl=ttl)
     services.wrote(served, cluster, stored)
     return stored
@@ -222,9 +223,9 @@ async def _apply(
             continue  # somebody else created it meanwhile: there is something to apply to now
 
 
-def _tracking(services: Services, request: Request, kind: Kind, options: WriteOptions) -> Tracking:
+def _tracking(request: Request, kind: Kind, options: WriteOptions, now: str) -> Tracking:
     manager = manager_name(options.field_manager, "" if options.field_manager else request.user_agent)
-    return Tracking(kind, manager, request.route.subresource, services.now())
+    return Tracking(kind, manager, request.route.subresource, now)
 
 
 async def write_change(
@@ -256,7 +257,7 @@ async def write_change(
     """
     route = request.route
     key = served.key(route.cluster, route.namespace, route.name)
-    tracking = tracking or _tracking(services, request, served.kind, options)
+    tracking = tracking or _tracking(request, served.kind, options, services.now())
     patched = request.method == "PATCH"
     guard = guard_for(served.kind, options.field_validation, request.warnings, patched=patched)
     attempt = _Attempt(services, served, route.cluster, subresource, change, tracking, guard)
@@ -345,7 +346,7 @@ class _Attempt:
             old["apiVersion"] = stored_version
             return old, None
         self.released = None
-        return new, self._services.settings.event_ttl if self._served.kind.group_resource in _EVENTS else None
+        return new, self._services.settings.event_ttl if self._served.kind.storage_resource == EVENTS else None
 
     def state(self, old: Document, revision: int) -> Document:
         """Return the object's new state, in the version in which it is stored.
@@ -354,7 +355,7 @@ class _Attempt:
             KplaneError: the change cannot be made.
         """
         kind = self._served.kind
-        old["apiVersion"], old["kind"] = kind.api_version, kind.kind
+        old = in_version(kind, old)
         self._guard.fit_old(old)
         new = self._change(old)
         self._guard.fit(new)
@@ -376,8 +377,7 @@ class _Attempt:
                 new = self._services.complete(self._served, self._cluster, new, old)
         self._guard.check(new, old)
         self._tracking.updated(new, old, given)
-        new["apiVersion"] = kind.storage_api_version
-        return new
+        return stored_form(kind, new)
 
 
 # --- what the body must say -------------------------------------------------------------------------------------------
@@ -396,11 +396,13 @@ async def read_object(request: Request, served: Served, options: WriteOptions) -
         ApiError: 413 or 415.
     """
     body = await request.body()
-    document = decode_body(request.content_type, body)
+    content_type, validation = request.content_type, options.field_validation
+    document = decode_body(content_type, body)
+    repeated = repeated_fields(document, content_type, body, validation)
     if served.kind.custom is None and b"null" in body:
         document = without_nulls(document)
     check_kind(served.kind, document)
-    check_sent(served.kind, document, request.content_type, body, options.field_validation, request.warnings)
+    check_sent(served.kind, document, repeated, validation, request.warnings)
     return document
 
 

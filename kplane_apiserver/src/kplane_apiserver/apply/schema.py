@@ -28,12 +28,24 @@ class Node:
         strict: whether the types list all the fields that there are.
     """
 
-    __slots__ = ("_children", "_item", "_shape", "atomic", "defaults", "keys", "list_type", "present", "strict")
+    __slots__ = (
+        "_children",
+        "_item",
+        "_other",
+        "_shape",
+        "atomic",
+        "defaults",
+        "keys",
+        "list_type",
+        "present",
+        "strict",
+    )
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._children: dict[str, tuple[Node, bool]] = {}
         self._item: Node | None = None
+        self._other: tuple[Node, bool] | None = None
         spec = shape.spec
         self.atomic = shape.atomic
         self.list_type = shape.list_type
@@ -46,12 +58,15 @@ class Node:
     def child(self, name: str) -> "tuple[Node, bool]":
         """Return the place of a field or of a map's value, and whether the types know the field by its name."""
         found = self._children.get(name)
-        if found is None:
-            shape = self._shape
-            named = shape.names(name)
-            found = node_of(shape.field(name)), named
-            if named:  # what users name is not remembered: there is no end to it
-                self._children[name] = found
+        if found is not None:
+            return found
+        if self._other is not None and self._shape.is_map:
+            return self._other
+        found = node_of(self._shape.field(name)), self._shape.names(name)
+        if found[1]:
+            self._children[name] = found
+        else:  # what users name is not remembered, there is no end to it; but one place stands for all of it
+            self._other = found
         return found
 
     @property

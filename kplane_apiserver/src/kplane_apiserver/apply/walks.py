@@ -9,6 +9,8 @@ from kplane_core.errors import BadRequest
 
 Object = dict[str, Any]
 
+_NESTED = (dict, list)
+
 
 class Comparison(NamedTuple):
     """What differs between two states of an object.
@@ -62,7 +64,10 @@ def _whole(value: Any, node: Node) -> FieldSet:
     if isinstance(value, dict):
         if not value or node.atomic:
             return {}
-        inner = {"f:" + name: _whole(one, node.child(name)[0]) for name, one in value.items()}
+        inner = {
+            "f:" + name: _whole(one, node.child(name)[0]) if isinstance(one, _NESTED) else {}
+            for name, one in value.items()
+        }
     elif isinstance(value, list):
         if not value or node.list_type == "atomic":
             return {}

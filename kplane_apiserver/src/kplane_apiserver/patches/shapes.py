@@ -56,6 +56,11 @@ class Shape:
         return "map" not in self.spec and name in _fields(self.spec.get("ref", ""))
 
     @property
+    def is_map(self) -> bool:
+        """Whether users name the fields of an object here, all of them."""
+        return not self.custom and "map" in self.spec
+
+    @property
     def closed(self) -> bool:
         """Whether the types list all the fields that an object here may have."""
         if self.custom:
