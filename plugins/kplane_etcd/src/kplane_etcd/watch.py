@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
+from kplane_core.engine.fanout import Wakeup
 from kplane_core.engine.interface import Compacted, EngineEvent, EngineUnreachable, Record
 from kplane_core.errors import KplaneError
 from kplane_etcd import wire
@@ -58,8 +59,8 @@ class EtcdWatch:
         self._events: list[EngineEvent] = []
         self._error: KplaneError | None = None
         self._closed = False
-        self._reader: asyncio.Future[None] | None = None
-        self._room: asyncio.Future[None] | None = None
+        self._reader = Wakeup()
+        self._room = Wakeup()
         self._stream: WatchStream | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -99,22 +100,13 @@ class EtcdWatch:
         while True:
             if self._events:
                 events, self._events = self._events, []
-                _wake(self._room)
+                self._room.wake()
                 return events
             if self._error is not None and not self._closed:
                 raise self._error
             if self._closed:
                 return ()
-            await self._wait()
-
-    async def _wait(self) -> None:
-        if self._reader is not None:
-            raise RuntimeError("another task already waits for this watch; a watch has one reader")
-        self._reader = asyncio.get_running_loop().create_future()
-        try:
-            await self._reader
-        finally:
-            self._reader = None
+            await self._reader.wait()
 
     def ask_progress(self) -> None:
         """Ask etcd how far the watch is; the answer comes as a progress mark, if it comes."""
@@ -133,7 +125,7 @@ class EtcdWatch:
             self._stream.cancel()
         self._transport.metrics.watches -= 1
         self._on_end(self)
-        _wake(self._reader)
+        self._reader.wake()
 
     async def aclose(self) -> None:
         """End the watch and wait until its stream is released; idempotent."""
@@ -175,7 +167,7 @@ class EtcdWatch:
             stream.cancel()
             if self._error is None and not self._closed:
                 self._error = EngineUnreachable("the watch ended unexpectedly")
-            _wake(self._reader)
+            self._reader.wake()
 
     async def _follow(self, stream: WatchStream) -> None:
         while True:
@@ -187,9 +179,9 @@ class EtcdWatch:
                 self._after = revision
                 self._mark(revision)
             if self._events:
-                _wake(self._reader)
+                self._reader.wake()
                 if len(self._events) >= _ENOUGH:
-                    await self._drained()
+                    await self._room.wait()
 
     def _take(self, events: Sequence[wire.Event]) -> None:
         after = self._after
@@ -207,13 +199,6 @@ class EtcdWatch:
         if self._events and self._events[-1].is_progress:
             self._events.pop()
         self._events.append(EngineEvent("", revision))
-
-    async def _drained(self) -> None:
-        self._room = asyncio.get_running_loop().create_future()
-        try:
-            await self._room
-        finally:
-            self._room = None
 
     async def _resumed(self, stream: WatchStream, lost: StreamLost) -> WatchStream:
         """Return a stream that goes on where the broken one ended.
@@ -271,8 +256,3 @@ def _event(event: wire.Event, kv: wire.KeyValue, revision: int) -> EngineEvent:
     if event.type == wire.EVENT_DELETE:
         return EngineEvent(key, revision, None, previous)
     return EngineEvent(key, revision, kv.value, previous, kv.create_revision == revision)
-
-
-def _wake(waiter: "asyncio.Future[Any] | None") -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)

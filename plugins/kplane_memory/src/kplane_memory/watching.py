@@ -6,9 +6,9 @@ very many watches have the same range, and makes each of the others step over fo
 bounded: one that is further behind than the history is long is cut off and told so.
 """
 
-import asyncio
 from collections.abc import Sequence
 
+from kplane_core.engine.fanout import Wakeup, WatchIndex
 from kplane_core.engine.interface import Compacted, EngineEvent
 from kplane_memory.alarm import Alarm
 from kplane_memory.history import History
@@ -24,7 +24,7 @@ class MemoryWatch:
         progress: whether progress marks are delivered.
     """
 
-    __slots__ = ("_closed", "_lost", "_owner", "_pending", "_waiter", "after", "end", "progress", "start")
+    __slots__ = ("_closed", "_lost", "_owner", "_pending", "_reader", "after", "end", "progress", "start")
 
     def __init__(self, owner: "Watches", start: str, end: str, after: int, *, progress: bool) -> None:
         self.start = start
@@ -33,7 +33,7 @@ class MemoryWatch:
         self.progress = progress
         self._owner = owner
         self._pending: list[EngineEvent] = []
-        self._waiter: asyncio.Future[None] | None = None
+        self._reader = Wakeup()
         self._closed = False
         self._lost: tuple[int, int] | None = None
 
@@ -53,7 +53,7 @@ class MemoryWatch:
                 return events
             if self._closed:
                 return ()
-            await self._wait()
+            await self._reader.wait()
 
     def close(self) -> None:
         """End the watch; idempotent. A waiting `batch` returns empty."""
@@ -63,7 +63,7 @@ class MemoryWatch:
         self._owner.remove(self)
         self._pending = []
         self._lost = None
-        self._wake()
+        self._reader.wake()
 
     async def aclose(self) -> None:
         """Do what `close` does: there is nothing to wait for."""
@@ -71,9 +71,9 @@ class MemoryWatch:
 
     def offer(self, event: EngineEvent) -> None:
         """Add an event of the range to what the next batch returns."""
+        if not self._pending:  # else it was woken already, or has not come yet
+            self._reader.wake()
         self._pending.append(event)
-        if self._waiter is not None:
-            self._wake()
 
     def mark(self, mark: EngineEvent) -> None:
         """Add a progress mark, in place of one that directly precedes it."""
@@ -95,34 +95,7 @@ class MemoryWatch:
         self._lost = (missed - 1, floor)
         self._pending = []
         self._owner.remove(self)
-        self._wake()
-
-    async def _wait(self) -> None:
-        if self._waiter is not None:
-            raise RuntimeError("another task already waits for this watch; a watch has one reader")
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        # The reader runs in the next turn of the loop and then takes all that came in this one: setting the future
-        # once is the coalescing. It stays set until the reader ran, hence the check.
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-
-def anchor(start: str, end: str) -> str:
-    """Return the deepest directory that holds every key of start <= key < end; empty when there is none.
-
-    A directory is a prefix that ends in a slash. All keys below `/a/b/` lie between it and `/a/b0`, as `0` follows
-    the slash.
-    """
-    cut = start.rfind("/") + 1
-    while cut and end > start[: cut - 1] + "0":
-        cut = start.rfind("/", 0, cut - 1) + 1
-    return start[:cut]
+        self._reader.wake()
 
 
 class Watches:
@@ -136,8 +109,7 @@ class Watches:
     def __init__(self, history: History, progress_interval: float) -> None:
         self._history = history
         self._interval = progress_interval
-        self._by_key: dict[str, set[MemoryWatch]] = {}
-        self._by_directory: dict[str, set[MemoryWatch]] = {}
+        self._index: WatchIndex[MemoryWatch] = WatchIndex()
         self._with_progress: set[MemoryWatch] = set()
         self._unread: set[MemoryWatch] = set()
         self._alarm = Alarm(self._tick)
@@ -145,13 +117,12 @@ class Watches:
         self._swept = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_key.values())) + sum(map(len, self._by_directory.values()))
+        return len(self._index)
 
     def open(self, start: str, end: str, after: int, *, progress: bool) -> MemoryWatch:
         """Open a watch that has the kept events after `after` pending; the caller has checked the floor."""
         watch = MemoryWatch(self, start, end, after, progress=progress)
-        shelf, name = self._place(watch)
-        shelf.setdefault(name, set()).add(watch)
+        self._index.add(watch, start, end)
         for event in self._history.since(after, start, end):
             watch.offer(event)
         if watch.position is not None:
@@ -164,11 +135,7 @@ class Watches:
 
     def remove(self, watch: MemoryWatch) -> None:
         """Forget the watch."""
-        shelf, name = self._place(watch)
-        filed = shelf.get(name, set())
-        filed.discard(watch)
-        if not filed:
-            shelf.pop(name, None)
+        self._index.discard(watch)
         self._unread.discard(watch)
         self._with_progress.discard(watch)
         if not self._with_progress:
@@ -181,24 +148,13 @@ class Watches:
     def publish(self, event: EngineEvent) -> None:
         """Hand the newest event, which is in the history already, to the watches of its key."""
         self._newest = event.revision
-        for watch in self.interested(event.key):
+        for watch in self._index.holding(event.key):
             if event.revision > watch.after:
                 watch.offer(event)
                 self._unread.add(watch)
         # Whoever reads checks itself; this pass frees what watches hold that are not read any more.
         if self._history.overflow > self._swept:
             self._sweep()
-
-    def interested(self, key: str) -> list[MemoryWatch]:
-        """Return the watches whose range holds `key`; those filed under other directories are not looked at."""
-        found = list(self._by_key.get(key, ()))
-        shelf = self._by_directory
-        cut = 0 if shelf else -1
-        while cut >= 0:
-            if (filed := shelf.get(key[:cut])) is not None:
-                found += [watch for watch in filed if watch.start <= key < watch.end]
-            cut = key.find("/", cut) + 1 or -1
-        return found
 
     def mark_progress(self) -> None:
         """Deliver a progress mark at the newest revision to every watch that wants them."""
@@ -217,14 +173,8 @@ class Watches:
 
     def close(self) -> None:
         """End every watch."""
-        for shelf in (self._by_key, self._by_directory):
-            for watch in [watch for filed in shelf.values() for watch in filed]:
-                watch.close()
-
-    def _place(self, watch: MemoryWatch) -> tuple[dict[str, set[MemoryWatch]], str]:
-        if watch.end == watch.start + "\0":
-            return self._by_key, watch.start
-        return self._by_directory, anchor(watch.start, watch.end)
+        for watch in list(self._index):
+            watch.close()
 
     def _sweep(self) -> None:
         for watch in list(self._unread):

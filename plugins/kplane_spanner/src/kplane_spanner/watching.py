@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from kplane_core.engine.fanout import Wakeup, WatchIndex
 from kplane_core.engine.interface import Compacted, EngineEvent, EngineUnreachable
 from kplane_core.errors import InternalError, KplaneError
 from kplane_spanner import horizon as history
@@ -53,7 +54,7 @@ class SpannerWatch:
         self._reading: asyncio.Task[Sequence[EngineEvent]] | None = None
         self._pending: list[EngineEvent] = []
         self._bytes = 0
-        self._waiter: asyncio.Future[None] | None = None
+        self._reader = Wakeup()
         self._error: KplaneError | None = None
         self._closed = False
 
@@ -78,7 +79,7 @@ class SpannerWatch:
             elif self._error is not None:
                 raise self._error
             else:
-                await self._wait()
+                await self._reader.wait()
         return ()
 
     async def _catch_up(self, cursor: Cursor) -> Sequence[EngineEvent]:
@@ -107,7 +108,7 @@ class SpannerWatch:
         self._pending = []
         if self._reading is not None:
             self._reading.cancel()
-        self._wake()
+        self._reader.wake()
 
     async def aclose(self) -> None:
         """End the watch and wait for its reading of the log to end."""
@@ -127,7 +128,7 @@ class SpannerWatch:
         else:
             self._pending.append(event)
             self._bytes += _size(event)
-        self._wake()
+        self._reader.wake()
 
     def mark(self, mark: EngineEvent) -> None:
         """Add a progress mark, in place of one that directly precedes it."""
@@ -139,20 +140,7 @@ class SpannerWatch:
         """Let `batch` raise an error after what is pending."""
         self._error = error
         self._hub.remove(self)
-        self._wake()
-
-    async def _wait(self) -> None:
-        if self._waiter is not None:
-            raise RuntimeError("another task already waits for this watch; a watch has one reader")
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._reader.wake()
 
 
 class Memory:
@@ -220,7 +208,7 @@ class Hub:
         self._patience = patience
         self._position = 0
         self._memory = Memory()
-        self._watches: set[SpannerWatch] = set()
+        self._watches: WatchIndex[SpannerWatch] = WatchIndex()
         self._following = False
         self._resumed: asyncio.Future[None] | None = None
         self._wanted = asyncio.Event()
@@ -253,7 +241,7 @@ class Hub:
             for event in self._memory.since(after):
                 if start <= event.key < end:
                     watch.offer(event)
-        self._watches.add(watch)
+        self._watches.add(watch, start, end)
         return watch
 
     def remove(self, watch: SpannerWatch) -> None:
@@ -422,11 +410,9 @@ class Hub:
     def _deliver(self, events: Sequence[EngineEvent], position: int) -> None:
         """Hand out the next events; everything up to `position` is among them."""
         for event in events:
-            key = event.key
             self._memory.add(event)
-            for watch in self._watches:
-                if watch.start <= key < watch.end:
-                    watch.offer(event)
+            for watch in self._watches.holding(event.key):
+                watch.offer(event)
         self._position = max(self._position, position)
 
     def _mark(self) -> None:

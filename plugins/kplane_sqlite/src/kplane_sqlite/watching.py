@@ -7,10 +7,10 @@ memory and delays nobody; only compaction can overtake it.
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from kplane_core.engine.fanout import Wakeup, WatchIndex
 from kplane_core.engine.interface import Compacted, EngineEvent, EngineUnreachable
 from kplane_core.errors import KplaneError
 from kplane_sqlite import reading
@@ -35,7 +35,7 @@ class SqliteWatch:
         "_marked",
         "_pending",
         "_position",
-        "_waiter",
+        "_reader",
         "bounds",
         "progress",
     )
@@ -49,7 +49,7 @@ class SqliteWatch:
         self._marked = False
         self._first: list[EngineEvent] = []
         self._pending: list[EngineEvent] = []
-        self._waiter: asyncio.Future[None] | None = None
+        self._reader = Wakeup()
         self._closed = False
         self._error: KplaneError | None = None
 
@@ -73,7 +73,7 @@ class SqliteWatch:
                 self._position = max(self._position, events[-1].revision)
                 return events
             if not self._behind:
-                await self._wait()
+                await self._reader.wait()
         return ()
 
     def close(self) -> None:
@@ -81,19 +81,18 @@ class SqliteWatch:
         self._closed = True
         self._first, self._pending = [], []
         self._hub.remove(self)
-        self._wake()
+        self._reader.wake()
 
     async def aclose(self) -> None:
         """Do what `close` does: there is nothing to wait for."""
         self.close()
 
     def offer(self, events: Sequence[EngineEvent]) -> None:
-        """Take new events that may be of the range, in order."""
+        """Take new events of the range, in order."""
         if self._behind:  # they will be read from the file
             return
-        start, end = self.bounds
         position = self._position
-        mine = [event for event in events if start <= event.key < end and event.revision > position]
+        mine = [event for event in events if event.revision > position]
         if not mine:
             return
         self._pending += mine
@@ -102,7 +101,7 @@ class SqliteWatch:
             self._marked = self._marked or any(event.is_progress for event in self._pending)
             self._behind = True
             self._pending = []
-        self._wake()
+        self._reader.wake()
 
     def mark(self, revision: int) -> None:
         """Tell the reader that it has everything up to `revision`, once it has."""
@@ -114,12 +113,12 @@ class SqliteWatch:
         if self._pending and self._pending[-1].is_progress:
             self._pending.pop()
         self._pending.append(EngineEvent("", revision))
-        self._wake()
+        self._reader.wake()
 
     def fail(self, error: KplaneError) -> None:
         """Let the next batch raise."""
         self._error = error
-        self._wake()
+        self._reader.wake()
 
     async def begin(self) -> None:
         """Read what there is already, unless it is much: what is in memory no compaction can take away."""
@@ -155,26 +154,6 @@ class SqliteWatch:
         self._marked, self._pending = False, later
         return page.events
 
-    async def _wait(self) -> None:
-        if self._waiter is not None:
-            raise RuntimeError("another task already waits for this watch; a watch has one reader")
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-
-def _shared(bounds: tuple[str, str]) -> str:
-    """Return what both bounds of a range begin with."""
-    start, end = bounds
-    length = next((at for at, (one, other) in enumerate(zip(start, end, strict=False)) if one != other), None)
-    return start[: min(len(start), len(end)) if length is None else length]
-
 
 class Hub:
     """All open watches of one connection, and where they get their events from.
@@ -187,11 +166,7 @@ class Hub:
     def __init__(self, readers: Readers, progress_interval: float) -> None:
         self._readers = readers
         self._interval = progress_interval
-        self._watches: set[SqliteWatch] = set()
-        # Every key of a range begins with what its bounds begin with: a watch is filed under that, so that an event
-        # finds those it may concern without asking the others.
-        self._shelves: dict[str, set[SqliteWatch]] = {}
-        self._lengths: Counter[int] = Counter()
+        self._watches: WatchIndex[SqliteWatch] = WatchIndex()
         self._seen = 0
         self._task: asyncio.Task[None] | None = None
         self._gap = asyncio.Event()
@@ -208,7 +183,7 @@ class Hub:
         if not self._watches:
             self._seen = newest
         watch = SqliteWatch(self, bounds, after, progress=progress, behind=after < self._seen)
-        self._file(watch)
+        self._watches.add(watch, *bounds)
         if self._task is None:
             self._task = asyncio.create_task(self._follow(), name="kplane-sqlite-follower")
         try:
@@ -220,23 +195,9 @@ class Hub:
 
     def remove(self, watch: SqliteWatch) -> None:
         """Forget a watch; without any, nothing is followed."""
-        if watch in self._watches:
-            self._watches.discard(watch)
-            shared = _shared(watch.bounds)
-            self._shelves[shared].discard(watch)
-            if not self._shelves[shared]:
-                del self._shelves[shared]
-            self._lengths[len(shared)] -= 1
-            if not self._lengths[len(shared)]:
-                del self._lengths[len(shared)]
+        self._watches.discard(watch)
         if not self._watches:
             self._gap.set()  # the follower ends
-
-    def _file(self, watch: SqliteWatch) -> None:
-        shared = _shared(watch.bounds)
-        self._watches.add(watch)
-        self._shelves.setdefault(shared, set()).add(watch)
-        self._lengths[len(shared)] += 1
 
     async def since(self, bounds: tuple[str, str], after: int, *, few: bool) -> reading.Since:
         """Return changes of a range from the file: at once if `few` are enough, else as many as are worth a thread."""
@@ -283,11 +244,8 @@ class Hub:
         self._seen = revision
         concerned: dict[SqliteWatch, list[EngineEvent]] = {}
         for event in events:
-            key = event.key
-            for length in self._lengths:
-                if length <= len(key):
-                    for watch in self._shelves.get(key[:length], ()):
-                        concerned.setdefault(watch, []).append(event)
+            for watch in self._watches.holding(event.key):
+                concerned.setdefault(watch, []).append(event)
         for watch, mine in concerned.items():
             watch.offer(mine)
 
