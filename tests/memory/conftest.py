@@ -1,10 +1,7 @@
 """What the tests of the memory engine share."""
 
-import asyncio
-import selectors
 import signal
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -36,39 +33,3 @@ def no_test_hangs() -> Iterator[None]:
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
-
-
-class _Jump(selectors.DefaultSelector):
-    """Instead of waiting for a time to come, jump to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 1000.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if not ready:
-            if timeout is None:
-                raise RuntimeError("the loop would wait for ever: no timer is set and nothing else can happen")
-            self.now += timeout
-        return ready
-
-
-class _JumpingLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._jump = _Jump()
-        super().__init__(self._jump)
-
-    def time(self) -> float:
-        return self._jump.now
-
-
-@pytest.fixture
-def run_jumping() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Run a scenario on an event loop whose time jumps from timer to timer: hours pass in no time."""
-
-    def run(scenario: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=_JumpingLoop) as runner:
-            runner.run(scenario)
-
-    return run

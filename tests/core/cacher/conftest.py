@@ -1,7 +1,7 @@
-"""What the tests of the watch cache share: a loop whose time jumps, a feed that can be cut, and a small world."""
+"""What the tests of the watch cache share: a feed that can be cut, and a small world."""
 
 import asyncio
-import selectors
+import functools
 from collections import Counter
 
 import pytest
@@ -18,51 +18,14 @@ FOREVER = 3_600.0
 ATTRIBUTES = attribute_func({"spec.nodeName": ""})
 
 
-class _Jump(selectors.DefaultSelector):
-    """Instead of waiting for a time to come, jump to it."""
-
-    def __init__(self):
-        super().__init__()
-        self.now = 1_000.0
-
-    def select(self, timeout=None):
-        ready = super().select(0)
-        if not ready:
-            if timeout is None or self.now > 1_000 + FOREVER:
-                raise RuntimeError("the scenario waits for something that never happens")
-            self.now += timeout
-        return ready
-
-
-class _JumpingLoop(asyncio.SelectorEventLoop):
-    def __init__(self):
-        self._jump = _Jump()
-        super().__init__(self._jump)
-
-    def time(self):
-        return self._jump.now
-
-
 def loop_time():
     return asyncio.get_running_loop().time()
 
 
 @pytest.fixture(scope="session")
-def run():
-    """Run a scenario on an event loop whose time jumps from timer to timer; nothing that it started may be left."""
-
-    async def alone(scenario):
-        before = asyncio.all_tasks()
-        await scenario
-        await asyncio.sleep(0)
-        left = asyncio.all_tasks() - before
-        assert not left, left
-
-    def run(scenario):
-        with asyncio.Runner(loop_factory=_JumpingLoop) as runner:
-            return runner.run(alone(scenario))
-
-    return run
+def run(run_jumping):
+    """Run a scenario, of an hour at most, on a loop whose time jumps; see `run_jumping`."""
+    return functools.partial(run_jumping, forever=FOREVER)
 
 
 def make_pod(name="a", namespace="ns", *, node="", **labels):

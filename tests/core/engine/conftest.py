@@ -1,7 +1,5 @@
-"""What the tests of the engine room share: a loop whose time jumps, and an engine that a test can get in the way of."""
+"""What the tests of the engine room share: an engine that a test can get in the way of."""
 
-import asyncio
-import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,31 +8,6 @@ import pytest
 from kplane_core.engine import EngineStore
 from kplane_core.storage import Resource
 from kplane_memory.engine import MemoryEngine
-
-
-class _Jump(selectors.DefaultSelector):
-    """Instead of waiting for a time to come, jump to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 1000.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if not ready:
-            if timeout is None:
-                raise RuntimeError("the loop would wait for ever: no timer is set and nothing else can happen")
-            self.now += timeout
-        return ready
-
-
-class _JumpingLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._jump = _Jump()
-        super().__init__(self._jump)
-
-    def time(self) -> float:
-        return self._jump.now
 
 
 class HookedEngine:
@@ -72,23 +45,9 @@ class HookedEngine:
 
 
 @pytest.fixture
-def run() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Run a scenario on an event loop whose time jumps from timer to timer; a scenario that hangs is an error.
-
-    Whatever the scenario started must be gone when it ends.
-    """
-
-    async def alone(scenario: Coroutine[Any, Any, None]) -> None:
-        await scenario
-        await asyncio.sleep(0)
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        assert not left, left
-
-    def run(scenario: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=_JumpingLoop) as runner:
-            runner.run(alone(scenario))
-
-    return run
+def run(run_jumping: Callable[[Coroutine[Any, Any, None]], None]) -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Run a scenario on an event loop whose time jumps; see `run_jumping`."""
+    return run_jumping
 
 
 @pytest.fixture
