@@ -18,7 +18,6 @@ from kplane_core.errors import BadRequest
 Document = dict[str, Any]
 
 STRICT = "Strict"
-_NESTED = (dict, list)
 IGNORE = "Ignore"
 _SPELLED_COLON = re.compile(rb"\\u003[aA]").search
 
@@ -76,32 +75,29 @@ def drop_unknown(kind: Kind, document: Document) -> list[str]:
 def _unknown_in_object(value: Document, node: Node) -> list[str]:
     """Return the paths from here, each with a dot or bracket in front: they are put together on the way back only."""
     found: list[str] = []
-    unknown: list[str] = []
-    strict = node.strict
-    for name, inner in value.items():
-        nested = isinstance(inner, _NESTED)
-        if not (strict or nested):
-            continue
-        child, named = node.child(name)
-        if strict and not named:
-            unknown.append(name)
+    unknown = value.keys() - node.names if node.strict and not value.keys() <= node.names else ()
+    for name, inner in list(value.items()) if unknown else value.items():
+        if name in unknown:
+            del value[name]
             found.append(f".{name}")
-        elif nested:
-            below = _unknown_in_object(inner, child) if isinstance(inner, dict) else _unknown_in_list(inner, child)
+            continue
+        if isinstance(inner, dict):
+            below = _unknown_in_object(inner, node.child(name)[0])
+        elif isinstance(inner, list):
+            below = _unknown_in_list(inner, node.child(name)[0])
+        else:
+            continue
+        if below:
             found += [f".{name}{path}" for path in below]
-    for name in unknown:
-        del value[name]
     return found
 
 
 def _unknown_in_list(items: list[Any], node: Node) -> list[str]:
-    item_node = node.item
-    return [
-        f"[{position}]{path}"
-        for position, item in enumerate(items)
-        if isinstance(item, dict)
-        for path in _unknown_in_object(item, item_node)
-    ]
+    found: list[str] = []
+    for position, item in enumerate(items):
+        if isinstance(item, dict) and (below := _unknown_in_object(item, node.item)):
+            found += [f"[{position}]{path}" for path in below]
+    return found
 
 
 # --- given twice ------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ class Node:
         defaults: what a key means where an element leaves it out.
         present: the fields that upstream's own encoding always has, so that nobody ever adds them.
         strict: whether the types list all the fields that there are.
+        names: those fields.
     """
 
     __slots__ = (
@@ -37,6 +38,7 @@ class Node:
         "defaults",
         "keys",
         "list_type",
+        "names",
         "present",
         "strict",
     )
@@ -54,6 +56,7 @@ class Node:
         ref = "" if shape.custom else str(spec.get("ref", ""))
         self.present = _present(ref.removeprefix("apimachinery.pkg.apis.")) if ref else _NOTHING
         self.strict = shape.closed
+        self.names = shape.field_names if self.strict else _NOTHING
 
     def child(self, name: str) -> "tuple[Node, bool]":
         """Return the place of a field or of a map's value, and whether the types know the field by its name."""

@@ -56,6 +56,14 @@ class Shape:
         return "map" not in self.spec and name in _fields(self.spec.get("ref", ""))
 
     @property
+    def field_names(self) -> frozenset[str]:
+        """The fields that the types list for an object here."""
+        if self.custom:
+            own = frozenset(self.spec.get("properties", ()))
+            return own.union(_OF_EVERY_OBJECT) if self.root or self.spec.get(_EMBEDDED) else own
+        return frozenset(_fields(self.spec.get("ref", "")))
+
+    @property
     def is_map(self) -> bool:
         """Whether users name the fields of an object here, all of them."""
         return not self.custom and "map" in self.spec
