@@ -50,7 +50,7 @@ NAMED = a(name=TEXT) | {"required": ["name"]}
     ("field", "place", "message"),
     [
         (TEXT | {"default": 7}, ".default", 'Invalid value: "integer":  in body must be of type string: "integer"'),
-        (a(n=TEXT) | {"default": {"x": 1}}, ".default", 'Invalid value: {"x":1}: must not have unknown fields'),
+        (a(n=TEXT) | {"default": {"x": 1}}, ".default", 'Invalid value: "object": must not have unknown fields'),
         (
             a(n={"type": "integer", "minimum": 1}) | {"default": {"n": 0}},
             ".default.n",
@@ -172,6 +172,29 @@ def test_the_paths_of_a_scale_have_no_indexes() -> None:
         "spec.versions[0].subresources.scale.specReplicasPath": 'Invalid value: ".spec.a[0]": should be a json path '
         "without array notation"
     }
+
+
+@pytest.mark.parametrize(
+    ("conversion", "field", "message"),
+    [
+        ({"strategy": "Webhook"}, "strategy", 'Invalid value: "Webhook": conversion webhooks are not called here'),
+        ({"strategy": "Odd"}, "strategy", 'Unsupported value: "Odd": supported values: "None"'),
+        ({"webhook": {}}, "strategy", "Required value"),
+        ({"strategy": "None", "webhook": {"a": 1}}, "webhook", "Forbidden: should not be set when strategy is not"),
+    ],
+)
+def test_a_conversion_that_will_not_take_place_is_refused(conversion: dict[str, Any], field: str, message: str) -> None:
+    crd = definition(a())
+    crd["spec"]["conversion"] = conversion
+    [found] = faults(crd).items()
+    assert found[0] == f"spec.conversion.{field}"
+    assert found[1].startswith(message)
+
+
+def test_a_definition_that_was_stored_with_a_webhook_can_still_be_written() -> None:
+    crd = definition(a())
+    crd["spec"]["conversion"] = {"strategy": "Webhook"}
+    assert prepare_crd(crd, crd, "now")["spec"]["conversion"] == {"strategy": "Webhook"}
 
 
 def test_what_will_not_be_done_is_warned_of() -> None:

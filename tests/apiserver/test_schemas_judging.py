@@ -203,6 +203,12 @@ def test_faults_of_what_did_not_change_are_forgiven() -> None:
     ]
 
 
+def test_a_value_that_only_python_holds_for_the_same_is_judged() -> None:
+    assert faults(a(n={"type": "integer"}), {"n": True}, {"n": 1}) == [
+        'spec.n: Invalid value: "boolean": spec.n in body must be of type integer: "boolean"'
+    ]
+
+
 def test_a_valid_object_of_a_kilobyte_is_judged_in_microseconds() -> None:
     item = a(name=TEXT, value={"type": "integer"}, on={"type": "boolean"}) | {"required": ["name"]}
     keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}

@@ -15,7 +15,7 @@ from kplane_apiserver.apierrors import field_invalid, field_not_supported, field
 from kplane_apiserver.crd_names import NO_NAMES, NamesInUse, Verdict, judge_names, label_fault, name_faults
 from kplane_apiserver.jsonpath import JSONPathError, parse_jsonpath
 from kplane_apiserver.kinds import CustomKind, Kind, PrinterColumn
-from kplane_apiserver.schemas.definitions import rule_faults
+from kplane_apiserver.schemas.definitions import conversion_faults, rule_faults
 from kplane_apiserver.schemas.selectable import selectable_faults
 from kplane_apiserver.schemas.shape import check_shape
 from kplane_apiserver.structural import schema_faults
@@ -114,6 +114,7 @@ def prepare_crd(
     parsed = _parse_spec(spec)
     name = _section(new, "metadata").get("name", "")
     causes = list(_faults(new, parsed, name))
+    causes.extend(conversion_faults(spec, None if old is None else _section(old, "spec")))
     if old is not None:
         causes.extend(_update_faults(parsed, old))
     if causes:

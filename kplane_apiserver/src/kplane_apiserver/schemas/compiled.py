@@ -110,7 +110,7 @@ _by_content: WeakValueDictionary[bytes, CompiledSchema] = WeakValueDictionary()
 def _unchanged(schema: Any, place: Place, new: Any, old: Any) -> bool:
     """Return whether the value at a place is the one that the old object has there."""
     for step in steps_of(place):
-        if new == old:
+        if _same(new, old):
             return True
         schema = schema if isinstance(schema, dict) else {}
         if isinstance(step, int):
@@ -126,4 +126,9 @@ def _unchanged(schema: Any, place: Place, new: Any, old: Any) -> bool:
             new, old = new[step], old[step]
             properties = schema.get("properties") or {}
             schema = properties.get(step, schema.get("additionalProperties"))
-    return bool(new == old)
+    return _same(new, old)
+
+
+def _same(new: Any, old: Any) -> bool:
+    """Return whether two values are the same JSON; to Python, true is 1."""
+    return bool(new == old) and msgspec.json.encode(new, order="sorted") == msgspec.json.encode(old, order="sorted")

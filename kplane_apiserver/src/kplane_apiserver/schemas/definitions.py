@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from kplane_apiserver.apierrors import field_invalid, field_not_supported, field_required
+from kplane_apiserver.apierrors import field_forbidden, field_invalid, field_not_supported, field_required
 from kplane_apiserver.schemas import cel
 from kplane_apiserver.schemas.patterns import compile_pattern
 from kplane_apiserver.schemas.rules import each_rule
@@ -19,6 +19,35 @@ def rule_faults(schema: dict[str, Any], path: str) -> Iterator[StatusCause]:
     """Yield what is wrong with the rules of a schema; whether they compile, only where CEL is installed."""
     for rule, place in each_rule(schema, path):
         yield from _rule_faults(rule, place)
+
+
+def conversion_faults(spec: dict[str, Any], before: dict[str, Any] | None) -> Iterator[StatusCause]:
+    """Yield what is wrong with a definition's `spec.conversion`.
+
+    A webhook that is never called would leave objects unconverted, so it is refused; a stored definition that has one
+    since earlier may keep it, and is warned of.
+
+    Args:
+        spec: the definition's spec.
+        before: the spec that is stored; None on create.
+    """
+    conversion, kept = _conversion(spec), _conversion(before or {})
+    strategy = conversion.get("strategy")
+    if strategy == "Webhook":
+        if kept.get("strategy") != "Webhook":
+            words = "conversion webhooks are not called here; with the strategy None all versions share their fields"
+            yield field_invalid("spec.conversion.strategy", strategy, words)
+    elif not strategy:
+        yield field_required("spec.conversion.strategy")
+    elif strategy != "None":
+        yield field_not_supported("spec.conversion.strategy", strategy, ("None",))
+    elif conversion.get("webhook"):
+        yield field_forbidden("spec.conversion.webhook", "should not be set when strategy is not set to Webhook")
+
+
+def _conversion(spec: dict[str, Any]) -> dict[str, Any]:
+    found = spec.get("conversion")
+    return found if isinstance(found, dict) else {}
 
 
 def definition_warnings(crd: dict[str, Any]) -> list[str]:
@@ -61,7 +90,7 @@ def _pattern_warnings(crd: dict[str, Any]) -> Iterator[str]:
 def _conversion_warnings(crd: dict[str, Any]) -> Iterator[str]:
     spec = crd.get("spec") or {}
     served = [version for version in spec.get("versions") or () if version.get("served")]
-    if (spec.get("conversion") or {}).get("strategy") == "Webhook" and len(served) > 1:
+    if _conversion(spec).get("strategy") == "Webhook" and len(served) > 1:
         yield "spec.conversion: webhooks are not called: the versions share their fields, as with the strategy None"
 
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import msgspec
-
 from kplane_apiserver.apierrors import field_invalid, invalid
 from kplane_apiserver.fieldvalidation import drop_unknown
 from kplane_apiserver.kinds import Kind
@@ -67,21 +65,19 @@ class _SchemaGuard(Guard):
             self._schema.fit(document)
             return
         places: list[Place] = []
-        strict = self._validation == "Strict"
-        sent = msgspec.json.encode(document).decode() if strict and self._patched else ""
         self._schema.fit(document, places)
         if not places:
             return
         found = unknown_fields(places)
-        if strict:
-            raise self._refusal(found, sent)
+        if self._validation == "Strict":
+            raise self._refusal(found, document)
         self._warnings.extend(found)
 
-    def _refusal(self, found: list[str], sent: str) -> KplaneError:
+    def _refusal(self, found: list[str], document: Document) -> KplaneError:
         detail = f"strict decoding error: {', '.join(found)}"
-        if sent:
-            return invalid([field_invalid("patch", sent, detail)], kind="", name="")
         kind = self._kind
+        if self._patched:
+            return _refused_patch(kind, document, detail)
         return BadRequest(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {detail}')
 
     def fit_old(self, document: Document) -> None:
@@ -107,10 +103,7 @@ class _TypeGuard(Guard):
     def fit(self, document: Document) -> None:
         found = drop_unknown(self._kind, document) if self._patched else []
         if found and self._validation == "Strict":
-            # Upstream shows what was sent; here a name must do, as the object may be a Secret.
-            shown = f"{self._kind.kind} {document['metadata'].get('name', '')}"
-            detail = f"strict decoding error: {', '.join(found)}"
-            raise invalid([field_invalid("patch", shown, detail)], kind="", name="")
+            raise _refused_patch(self._kind, document, f"strict decoding error: {', '.join(found)}")
         if self._validation != "Ignore":
             self._warnings.extend(found)
 
@@ -123,6 +116,13 @@ class _DefinitionGuard(_TypeGuard):
     def check(self, new: Document, old: Document | None) -> None:
         if old is None or new.get("spec") != old.get("spec"):
             self._warnings.extend(definition_warnings(new))
+
+
+def _refused_patch(kind: Kind, document: Document, detail: str) -> KplaneError:
+    # Upstream shows what was sent; here a name must do, as the object may hold secrets.
+    metadata = document.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    return invalid([field_invalid("patch", f"{kind.kind} {name}", detail)], kind="", name="")
 
 
 _OPEN = Guard()

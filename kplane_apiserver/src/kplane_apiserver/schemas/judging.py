@@ -192,8 +192,12 @@ def _repeated(schema: Schema) -> Judge | None:
         for position, item in enumerate(value):
             key = identity(item)
             if key in seen:
-                shown = {name: item[name] for name in keys if name in item} if type(item) is dict else item
-                faults.append(words.duplicate((place, position), shown))
+                where = (place, position)
+                if keys and type(item) is dict:
+                    named = {name: item[name] for name in keys if name in item}
+                    faults.append(words.duplicate_keys(where, named))
+                else:
+                    faults.append(words.duplicate(where, item))
             elif key is not None:
                 seen.add(key)
 

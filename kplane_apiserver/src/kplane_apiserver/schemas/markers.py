@@ -12,6 +12,7 @@ from kplane_apiserver.apierrors import field_forbidden, field_invalid, field_not
 from kplane_apiserver.schemas.fitting import compile_fit_value
 from kplane_apiserver.schemas.judging import compile_judge
 from kplane_apiserver.schemas.places import Fault, Place
+from kplane_apiserver.schemas.words import shown
 from kplane_core.errors import StatusCause
 
 Schema = dict[str, Any]
@@ -129,7 +130,7 @@ def default_faults(node: Schema, place: str) -> Iterator[StatusCause]:
     if fit is not None:
         fit(fitted, (), unknown)
     if unknown:
-        yield field_invalid(path, default, "must not have unknown fields")
+        yield field_invalid(path, shown(default), "must not have unknown fields")
     judge = compile_judge(node)
     faults: list[Fault] = []
     if judge is not None:

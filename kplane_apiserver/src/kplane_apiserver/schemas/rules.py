@@ -150,7 +150,6 @@ def _all_of(schema: Schema) -> list[Check]:
 
 def _node(schema: Schema, rules: Sequence[Rule]) -> Check:
     convert = compile_convert(schema) or _as_it_is
-    whole = schema.get("type") in {"object", "array"}
 
     def check(new: Any, old: Any, place: Place, faults: list[Fault]) -> None:
         if new is None:
@@ -164,7 +163,7 @@ def _node(schema: Schema, rules: Sequence[Rule]) -> Check:
                 continue
             if values is None:
                 values = bind(convert(new), None if old is None else convert(old))
-            fault = _fault(rule, values, place, new, whole=whole)
+            fault = _fault(rule, values, place, new)
             if fault is not None:
                 faults.append(Fault(place, fault))
 
@@ -175,7 +174,7 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _fault(rule: Rule, values: Any, place: Place, value: Any, *, whole: bool) -> StatusCause | None:
+def _fault(rule: Rule, values: Any, place: Place, value: Any) -> StatusCause | None:
     said = rule.message or rule.text
     try:
         if rule.holds(values) is True:
@@ -190,7 +189,7 @@ def _fault(rule: Rule, values: Any, place: Place, value: Any, *, whole: bool) ->
         return field_invalid(text_of(place), words.type_name(value), detail)
     field = text_of(place) + rule.field_path
     detail = _message(rule, values) or rule.message or f"failed rule: {rule.text}"
-    return _cause(rule.reason, field.lstrip("."), None if whole else value, detail)
+    return _cause(rule.reason, field.lstrip("."), None if isinstance(value, (dict, list)) else value, detail)
 
 
 def _message(rule: Rule, values: Any) -> str:

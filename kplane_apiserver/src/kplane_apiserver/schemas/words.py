@@ -40,6 +40,14 @@ def type_name(value: Any) -> str:
     return _TYPE_NAMES[type(value)]
 
 
+def shown(value: Any) -> Any:
+    """Return what an error may print of a value: a scalar itself, of an object or a list only that it is one.
+
+    What is around the fault is nobody's business: errors end in logs and on terminals, and objects hold secrets.
+    """
+    return type_name(value) if isinstance(value, (dict, list)) else value
+
+
 def wrong_type(place: Place, wanted: str, value: Any) -> Fault:
     """Return the fault of a value that has another type."""
     return _typed(place, type_name(value), f'must be of type {wanted}: "{type_name(value)}"')
@@ -62,8 +70,8 @@ def missing_text(place: Place, name: str) -> Fault:
 
 def not_listed(place: Place, value: Any, listed: Sequence[Any]) -> Fault:
     """Return the fault of a value that is not one of the enumerated ones."""
-    shown = [one if isinstance(one, str) else msgspec.json.encode(one).decode() for one in listed]
-    return Fault(place, field_not_supported(text_of(place), value, shown))
+    supported = [one if isinstance(one, str) else msgspec.json.encode(one).decode() for one in listed]
+    return Fault(place, field_not_supported(text_of(place), shown(value), supported))
 
 
 def too_long(place: Place, limit: int) -> Fault:
@@ -80,8 +88,14 @@ def too_many(place: Place, count: int, limit: int) -> Fault:
 
 def duplicate(place: Place, value: Any) -> Fault:
     """Return the fault of an item that is there already."""
-    shown = field_invalid("", value, "").message.removeprefix("Invalid value: ").removesuffix(": ")
-    return Fault(place, StatusCause("FieldValueDuplicate", f"Duplicate value: {shown}", text_of(place)))
+    text = field_invalid("", shown(value), "").message.removeprefix("Invalid value: ").removesuffix(": ")
+    return Fault(place, StatusCause("FieldValueDuplicate", f"Duplicate value: {text}", text_of(place)))
+
+
+def duplicate_keys(place: Place, keys: Mapping[str, Any]) -> Fault:
+    """Return the fault of an item whose keys another one has; of the item nothing but its keys is said."""
+    text = msgspec.json.encode({name: shown(value) for name, value in keys.items()}).decode()
+    return Fault(place, StatusCause("FieldValueDuplicate", f"Duplicate value: {text}", text_of(place)))
 
 
 def out_of_bounds(place: Place, value: Any, detail: str) -> Fault:
@@ -100,9 +114,9 @@ def unchecked() -> Fault:
     return Fault((), field_invalid(NOWHERE, None, UNCHECKED))
 
 
-def _typed(place: Place, shown: str, detail: str) -> Fault:
+def _typed(place: Place, text: str, detail: str) -> Fault:
     field = text_of(place)
-    message = f"Invalid value: {_quoted(shown)}: {field} in body {detail}"
+    message = f"Invalid value: {_quoted(text)}: {field} in body {detail}"
     return Fault(place, StatusCause("FieldValueTypeInvalid", message, field))
 
 
