@@ -137,13 +137,20 @@ def _order(row: Row, table: Mapping[str, Any]) -> tuple[int, int, str]:
     return rank, -int(row["version"][1:]), row["plural"]
 
 
-def mark_preferred(rows: list[Row]) -> None:
-    """Mark the first, that is the newest, version of each group and name the version its objects are stored in."""
+def mark_preferred(rows: list[Row], shared: Mapping[str, Row]) -> None:
+    """Mark the first, that is the newest, version of each group and name the version its objects are stored in.
+
+    Args:
+        rows: the rows, in discovery's order.
+        shared: resource -> the group and version of another resource in whose store its objects lie.
+    """
     preferred: dict[str, str] = {}
     stored: dict[tuple[str, str], str] = {}
     for row in rows:
         row["preferred"] = preferred.setdefault(row["group"], row["version"]) == row["version"]
         row["storage_version"] = stored.setdefault((row["group"], row["plural"]), row["version"])
+        if where := shared.get(_resource_name(row["plural"], row["group"])):
+            row["storage_group"], row["storage_version"] = where["group"], where["version"]
 
 
 # --- fields -----------------------------------------------------------------------------------------------------------
@@ -233,7 +240,7 @@ def main() -> None:
     folder: Path = parser.parse_args().data
     table = tomllib.loads((HERE / "kinds.toml").read_text())
     rows = kind_rows(package_folder("lightkube") / "resources", table)
-    mark_preferred(rows)
+    mark_preferred(rows, table["stored_with"])
     write_kinds(folder / "kinds.json", rows)
     schemas = package_folder("kubernetes_validate") / "kubernetes-json-schema" / SCHEMAS
     fields = field_table(json.loads(schemas.read_text())["$defs"], rows)

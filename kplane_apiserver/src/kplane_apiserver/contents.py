@@ -155,8 +155,8 @@ def _builtin(services: Services, key: KindKey) -> Served:
 
 
 def each_resource(services: Services, kinds: Iterable[Kind]) -> list[Served]:
-    """Return one kind per resource: versions share their objects."""
-    first = {kind.group_resource: kind for kind in reversed(list(kinds)) if "delete" in kind.verbs}
+    """Return one kind per store: versions share their objects, and so do the two groups of Events."""
+    first = {kind.storage_resource: kind for kind in reversed(list(kinds)) if "delete" in kind.verbs}
     return [services.stores.serve(kind) for kind in reversed(first.values())]
 
 

@@ -1,20 +1,15 @@
 """Which fields of a resource its field selectors may use, and their values when absent."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from kplane_apiserver.kinds import Kind
 from kplane_core.errors import BadRequest
 from kplane_core.storage.selection import FieldSelector
 
+_REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _EVENT_FIELDS = {
-    "involvedObject.kind": "",
-    "involvedObject.namespace": "",
-    "involvedObject.name": "",
-    "involvedObject.uid": "",
-    "involvedObject.apiVersion": "",
-    "involvedObject.resourceVersion": "",
-    "involvedObject.fieldPath": "",
+    **{f"involvedObject.{name}": "" for name in _REFERENCE_FIELDS},
     "reason": "",
     "reportingComponent": "",
     "source.component": "",
@@ -49,16 +44,33 @@ _SELECTABLE: Mapping[str, Mapping[str, str]] = MappingProxyType(
 # Clients ask for an event's source by the short name of the field that holds it.
 _ALIASES: Mapping[str, Mapping[str, str]] = MappingProxyType({"events": {"source": "source.component"}})
 
+# What a resource's selectors may name beyond the name and namespace where its objects are stored as another resource's,
+# and what each field is called there.
+_STORED_NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "events.events.k8s.io": {
+            **{f"regarding.{name}": f"involvedObject.{name}" for name in _REFERENCE_FIELDS},
+            "reason": "reason",
+            "reportingController": "reportingComponent",
+            "source": "source.component",
+            "type": "type",
+        }
+    }
+)
+
 
 def selectable_fields(kind: Kind) -> Mapping[str, str]:
-    """Return the selectable fields of a kind beyond name and namespace, with the value each has when absent."""
+    """Return the selectable fields of a kind beyond name and namespace, with the value each has when absent.
+
+    They are named as in the objects of `kind`, which is one whose objects are stored as its own.
+    """
     if kind.custom is None:
         return _SELECTABLE.get(kind.group_resource, {})
     return {path.lstrip("."): "" for path in kind.custom.selectable_fields}
 
 
 def check_field_selector(kind: Kind, selector: FieldSelector) -> FieldSelector:
-    """Return the selector with aliases resolved.
+    """Return the selector with each field by the name that it has in stored objects.
 
     Raises:
         BadRequest: it uses a field that the kind does not offer; the message lists those that it does.
@@ -66,13 +78,14 @@ def check_field_selector(kind: Kind, selector: FieldSelector) -> FieldSelector:
     if not selector.terms:
         return selector
     known = ("metadata.name", "metadata.namespace") if kind.namespaced else ("metadata.name",)
-    offered = {*known, *selectable_fields(kind)}
-    aliases = _ALIASES.get(kind.group_resource, {})
+    names = _STORED_NAMES.get(kind.group_resource)
+    own: Collection[str] = selectable_fields(kind) if names is None else names
+    offered = {*known, *own}
+    aliases = _ALIASES.get(kind.group_resource, {}) if names is None else names
     terms = []
     for term in selector.terms:
-        field = aliases.get(term.field, term.field)
-        if field not in offered:
-            listed = ", ".join(f'"{name}"' for name in (*known, *selectable_fields(kind)))
+        if term.field not in offered and term.field not in aliases:
+            listed = ", ".join(f'"{name}"' for name in (*known, *own))
             raise BadRequest(f'"{term.field}" is not a known field selector: only {listed}')
-        terms.append(term._replace(field=field))
+        terms.append(term._replace(field=aliases.get(term.field, term.field)))
     return FieldSelector(tuple(terms))

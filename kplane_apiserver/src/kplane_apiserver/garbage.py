@@ -238,7 +238,7 @@ class Garbage:
 
     def follow(self, served: Served) -> None:
         """Notice from now on when another process deletes objects of this resource."""
-        name = served.kind.group_resource
+        name = served.kind.storage_resource
         if name not in self._followers and name not in self._unfollowed:
             self._unfollowed[name] = served
             self._wake.set()

@@ -209,6 +209,6 @@ def _stored_resources(services: Services) -> Iterator[Served]:
     kinds = [kind for kind in builtin_kinds().values() if not kind.create_only]
     kinds.extend(kind for cluster in services.clusters.known for kind in services.catalog.view(cluster).kinds)
     for kind in kinds:
-        if kind.group_resource not in seen:
-            seen.add(kind.group_resource)
+        if kind.storage_resource not in seen:
+            seen.add(kind.storage_resource)
             yield services.stores.serve(kind)

@@ -15,6 +15,9 @@ import msgspec
 KindKey = tuple[str, str, str]
 """(group, version, plural)."""
 
+EVENTS = "events"
+"""The resource as which Events are stored, whatever their group; they live for a while only."""
+
 DATA = Path(__file__).parent / "data"
 
 
@@ -88,6 +91,8 @@ class Kind:
         categories: the groups of resources it belongs to, such as `all`.
         custom: the facts from its CustomResourceDefinition; None for a builtin kind.
         storage_version: the version that its objects are stored in; empty means its own.
+        storage_group: the group in whose store its objects lie; None means its own. Events have two groups and one
+            store.
         preferred: whether the version is its group's preferred one.
         root_only: whether only the root cluster serves it.
     """
@@ -105,11 +110,14 @@ class Kind:
     categories: tuple[str, ...] = ()
     custom: CustomKind | None = None
     storage_version: str = ""
+    storage_group: str | None = None
     preferred: bool = True
     root_only: bool = False
     # Asked on every request, so worked out once.
     api_version: str = attrs.field(init=False, eq=False, repr=False)
     group_resource: str = attrs.field(init=False, eq=False, repr=False)
+    storage_resource: str = attrs.field(init=False, eq=False, repr=False)
+    storage_api_version: str = attrs.field(init=False, eq=False, repr=False)
 
     @api_version.default
     def _join_api_version(self) -> str:
@@ -119,16 +127,23 @@ class Kind:
     def _join_group_resource(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    @storage_resource.default
+    def _join_storage_resource(self) -> str:
+        """The resource as whose objects its own are stored: kinds that share it share a store."""
+        group = self.group if self.storage_group is None else self.storage_group
+        return f"{self.plural}.{group}" if group else self.plural
+
+    @storage_api_version.default
+    def _join_storage_api_version(self) -> str:
+        """The `apiVersion` that its objects are stored under."""
+        group = self.group if self.storage_group is None else self.storage_group
+        version = self.storage_version or self.version
+        return f"{group}/{version}" if group else version
+
     @property
     def key(self) -> KindKey:
         """The (group, version, plural) that requests name it by."""
         return (self.group, self.version, self.plural)
-
-    @property
-    def storage_api_version(self) -> str:
-        """The `apiVersion` that its objects are stored under."""
-        version = self.storage_version or self.version
-        return f"{self.group}/{version}" if self.group else version
 
     @property
     def create_only(self) -> bool:

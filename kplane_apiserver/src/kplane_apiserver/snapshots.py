@@ -1,12 +1,14 @@
 """A snapshot of a virtual cluster: every object that it holds, as of one revision."""
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import attrs
 import msgspec
 
 from kplane_apiserver.contents import each_resource
 from kplane_apiserver.http import Request, Response, json_response
+from kplane_apiserver.kinds import builtin_kinds
 from kplane_apiserver.services import Services
 from kplane_apiserver.stores import Served
 from kplane_core.errors import BadRequest, Expired, not_found
@@ -127,8 +129,20 @@ async def _respond(services: Services, request: Request, cluster: str) -> Respon
     return response
 
 
-def _names(served: Served) -> tuple[str, str]:
-    return served.kind.plural, served.kind.group_resource
+def _names(served: Served) -> Sequence[str]:
+    """Return the names that a resource may be asked for by; Events are one resource with two."""
+    kind = served.kind
+    if kind.custom is not None:
+        return kind.plural, kind.group_resource
+    return (kind.plural, *_names_of_store()[kind.storage_resource])
+
+
+@cache
+def _names_of_store() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for kind in builtin_kinds().values():
+        found.setdefault(kind.storage_resource, set()).add(kind.group_resource)
+    return found
 
 
 def _shown(served: Served, items: Sequence[StoredObject], *, managed: bool) -> dict[str, object]:

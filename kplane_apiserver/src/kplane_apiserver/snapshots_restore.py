@@ -15,9 +15,10 @@ from kplane_apiserver.apierrors import field_required, invalid
 from kplane_apiserver.bodies import decode_body
 from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY
 from kplane_apiserver.clusters_ttl import check_ttl
+from kplane_apiserver.conversion import in_version, stored_form
 from kplane_apiserver.crds import kinds_of_crd
 from kplane_apiserver.http import Request, Response
-from kplane_apiserver.kinds import Kind, builtin_kinds
+from kplane_apiserver.kinds import EVENTS, Kind, builtin_kinds
 from kplane_apiserver.params import RemoveOptions
 from kplane_apiserver.removers import Removal
 from kplane_apiserver.services import DEFINITION_KEY, Services
@@ -32,7 +33,6 @@ from kplane_core.storage.interface import ResponseMeta, StoredObject, UpdateResu
 Document = dict[str, Any]
 
 _AT_A_TIME = 32
-_EVENTS = frozenset({"events", "events.events.k8s.io"})
 
 
 class Seed(NamedTuple):
@@ -180,7 +180,7 @@ async def fill(services: Services, cluster: str, seeds: Iterable[Seed]) -> None:
 async def _store(services: Services, cluster: str, seed: Seed) -> StoredObject:
     served, metadata = seed.served, seed.document["metadata"]
     key = served.key(cluster, metadata.get("namespace", ""), metadata["name"])
-    ttl = services.settings.event_ttl if served.kind.group_resource in _EVENTS else 0
+    ttl = services.settings.event_ttl if served.kind.storage_resource == EVENTS else 0
     return await served.store.create(key, seed.document, ttl=ttl)
 
 
@@ -259,12 +259,9 @@ def _seeded(served: Served, item: object, now: str) -> Document:
     metadata.pop("resourceVersion", None)
     metadata.setdefault("uid", str(uuid.uuid4()))
     metadata.setdefault("creationTimestamp", now)
-    document: Document = {
-        **item,
-        "apiVersion": kind.storage_api_version,
-        "kind": kind.kind,
-        "metadata": metadata,
-    }
+    found = item.get("apiVersion")
+    api_version = found if found and isinstance(found, str) else kind.api_version
+    document = in_version(kind, {**item, "apiVersion": api_version, "metadata": metadata})
     validate_metadata(kind, document)
     namespace = metadata.get("namespace", "")
     if not isinstance(namespace, str) or bool(namespace) is not kind.namespaced:
@@ -274,4 +271,4 @@ def _seeded(served: Served, item: object, now: str) -> Document:
         served.key("any", namespace, metadata["name"])
     except InvalidKey as error:
         raise BadRequest(f"the {kind.kind} {metadata['name']!r} in the snapshot: {error}") from None
-    return document
+    return stored_form(kind, document)

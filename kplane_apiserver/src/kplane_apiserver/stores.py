@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from kplane_apiserver.caches import CacheOnDemand
+from kplane_apiserver.conversion import converts, in_version
 from kplane_apiserver.fields import selectable_fields
-from kplane_apiserver.kinds import Kind
+from kplane_apiserver.kinds import Kind, builtin_kinds
 from kplane_apiserver.schemas import fit_stored, fits_on_read
 from kplane_apiserver.settings import Settings
 from kplane_core.errors import InvalidKey, Subject
@@ -51,6 +52,7 @@ class Served:
     """
 
     __slots__ = (
+        "_converts",
         "_fits",
         "_remembered",
         "attributes",
@@ -72,7 +74,8 @@ class Served:
         names = {"apiVersion": kind.api_version, "kind": kind.kind}
         self.head = msgspec.json.encode(names)[:-1] + b","
         # What may lack defaults or hold another version's fields is looked at closely, so no head lets it pass.
-        self._fits = fits_on_read(kind)
+        self._converts = converts(kind)
+        self._fits = fits_on_read(kind) or (self._converts and kind.api_version != kind.storage_api_version)
         self._remembered: dict[bytes, bytes] = {}
         self.splice = _NO_HEAD if self._fits else self.head + _METADATA + b'"'
         listed = {"kind": kind.list_kind, "apiVersion": kind.api_version}
@@ -128,7 +131,7 @@ class Served:
         """Return a fresh dict of the object in this kind's version, with its resourceVersion."""
         document = stored.decode()
         if document:
-            document["apiVersion"], document["kind"] = self.kind.api_version, self.kind.kind
+            document = in_version(self.kind, document)
             if self._fits:
                 fit_stored(self.kind, document)
         return document
@@ -144,10 +147,10 @@ class Served:
         return splice_resource_version(raw, stored.revision)
 
     def _converted(self, raw: bytes) -> bytes:
-        """Give an object that was stored in another version this kind's names; the versions' fields are the same."""
+        """Give an object that was stored in another version this kind's names, and its fields where those differ."""
         if not raw:
             return raw
-        if self._fits:
+        if self._fits or self._converts:
             return self._fitted(raw)
         found = _HEAD.decode(raw)
         stored_head = msgspec.json.encode({"apiVersion": found.apiVersion, "kind": found.kind})[:-1] + b","
@@ -158,7 +161,7 @@ class Served:
         return encode_object(document)
 
     def _fitted(self, raw: bytes) -> bytes:
-        """Return a stored object as the schema of this version has it; those last looked at are remembered."""
+        """Return a stored object as this version has it; those last looked at are remembered."""
         found = self._remembered.get(raw)
         if found is None:
             if len(self._remembered) >= _REMEMBERED:
@@ -167,8 +170,7 @@ class Served:
         return found
 
     def _fit(self, raw: bytes) -> bytes:
-        document = decode_object(raw)
-        document["apiVersion"], document["kind"] = self.kind.api_version, self.kind.kind
+        document = in_version(self.kind, decode_object(raw))
         if not fit_stored(self.kind, document) and raw.startswith(self.head):
             return raw
         return encode_object(document)
@@ -197,25 +199,26 @@ class StoreSet:
         return served
 
     def caches(self) -> Iterator[tuple[str, CacheOnDemand]]:
-        """Yield each resource's cache that was asked for, by group-resource."""
+        """Yield each resource's cache that was asked for, by the resource as whose objects it stores."""
         for group_resource, store in list(self._stores.items()):
             if isinstance(store, CacheOnDemand) and store.started:
                 yield group_resource, store
 
     def _make(self, kind: Kind) -> Served:
-        prefix = f"/{kind.group}/{kind.plural}" if kind.group else f"/{kind.plural}"
+        stored = _stored_kind(kind)
+        prefix = f"/{stored.group}/{stored.plural}" if stored.group else f"/{stored.plural}"
         layout = KeyLayout(prefix, namespaced=kind.namespaced)
-        attributes = _attributes(kind)
-        store = self._stores.get(kind.group_resource)
+        attributes = _attributes(stored)
+        store = self._stores.get(kind.storage_resource)
         if store is None:
             resource = Resource(
-                group_resource=kind.group_resource,
+                group_resource=kind.storage_resource,
                 resource_prefix=layout.kind_root_prefix(),
-                api_version=kind.api_version,
-                kind=kind.kind,
+                api_version=stored.api_version,
+                kind=stored.kind,
                 attributes=attributes,
             )
-            store = self._stores[kind.group_resource] = self._store(layout, resource)
+            store = self._stores[kind.storage_resource] = self._store(layout, resource)
         return Served(kind, store, layout, attributes)
 
     def _store(self, layout: KeyLayout, resource: Resource) -> Store:
@@ -230,6 +233,14 @@ class StoreSet:
         self._served.clear()
         for store in stores:
             await store.aclose()
+
+
+def _stored_kind(kind: Kind) -> Kind:
+    """Return the kind whose form a builtin kind's objects have in the store; a custom kind stands for itself."""
+    if kind.custom is not None:
+        return kind
+    group, _, version = kind.storage_api_version.rpartition("/")
+    return builtin_kinds()[group, version, kind.plural]
 
 
 def _attributes(kind: Kind) -> AttributeFunc:

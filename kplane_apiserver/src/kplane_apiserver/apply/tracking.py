@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from kplane_apiserver.apply.fieldsets import FieldSet, difference, intersection, paths, union
+from kplane_apiserver.apply.forms import OtherForms, without_gone
 from kplane_apiserver.apply.managers import (
     APPLY,
     UPDATE,
@@ -16,9 +17,8 @@ from kplane_apiserver.apply.managers import (
     same_but_for_times,
     write,
 )
-from kplane_apiserver.apply.schema import root_of
+from kplane_apiserver.apply.schema import Node, root_of
 from kplane_apiserver.apply.walks import (
-    Comparison,
     applied_fields,
     check_elements,
     compare,
@@ -26,6 +26,7 @@ from kplane_apiserver.apply.walks import (
     remove,
     with_named,
 )
+from kplane_apiserver.conversion import sibling
 from kplane_apiserver.kinds import Kind
 from kplane_core.errors import ApiError, BadRequest, Status, StatusCause
 
@@ -80,7 +81,7 @@ class Tracking:
         if "status" in self.kind.subresources and self.kind.group_resource not in _STATUS_OF_CLIENT:
             owned.pop("status", None)
         owned.pop(_SET_BY_SERVER.get(self.kind.group_resource, ""), None)
-        fields = _without_unowned(compare({}, owned, self.root).added)
+        fields = _all_of(owned, self.root)
         managed: Managed = {self._updater(): Entry(self.kind.api_version, fields, self.now)}
         _store(document, write(managed))
 
@@ -95,7 +96,7 @@ class Tracking:
         """
         managed = self._before(old, given)
         if managed:  # without entries nothing is recorded until the first apply
-            self._record(managed, compare(_owned_part(old), _owned_part(document), self.root))
+            self._record(managed, self._compared(_owned_part(old), _owned_part(document)))
         _store(document, write(managed))
 
     def _before(self, old: Document, given: Any) -> Managed:
@@ -116,10 +117,14 @@ class Tracking:
         known = {group + version for version in custom.served_versions}
         return {manager: entry for manager, entry in managed.items() if entry.api_version in known}
 
-    def _record(self, managed: Managed, found: Comparison) -> None:
-        changed = _without_unowned(union(found.modified, found.added))
+    def _compared(self, old: Document, new: Document) -> OtherForms:
+        return OtherForms(self.kind, old, new, compare(old, new, self.root))
+
+    def _record(self, managed: Managed, forms: OtherForms) -> None:
         for entry in managed.values():
-            entry.fields = difference(difference(entry.fields, changed), found.removed)
+            taken = _without_unowned(forms.changed(entry.api_version))
+            entry.fields = difference(difference(entry.fields, taken), forms.removed(entry.api_version))
+        changed = _without_unowned(forms.changed(self.kind.api_version))
         if changed:
             updater = self._updater()
             before = managed.get(updater)
@@ -205,14 +210,14 @@ class Applying(Tracking):
         managed = self._known(read(live["metadata"].get("managedFields") or []) or {})
         if not managed:
             earlier = Manager(BEFORE_FIRST_APPLY, UPDATE, self.kind.api_version, self.subresource)
-            fields = _without_unowned(compare({}, self._part(owned_live), self.root).added)
+            fields = _all_of(self._part(owned_live), self.root)
             managed = {earlier: Entry(self.kind.api_version, fields, self.now)}
         last = managed.get(self._applier)
         new = merge(owned_live, self._owned, self.root)
         managed[self._applier] = Entry(self.kind.api_version, self._fields, last.time if last else "")
         if last is not None and last.fields != self._fields:
-            new = self._prune(new, last.fields, managed)
-        self._take(managed, compare(owned_live, new, self.root), live)
+            new = self._prune(new, last, managed)
+        self._take(managed, self._compared(owned_live, new), live)
         if new != owned_live:
             managed[self._applier].time = self.now
         managed[self._applier].fields = _without_unowned(self._fields)
@@ -234,28 +239,37 @@ class Applying(Tracking):
         if self.manager == _KUBECTL:
             self._keep_last_applied(document)
 
-    def _prune(self, merged: Document, last: FieldSet, managed: Managed) -> Document:
+    def _prune(self, merged: Document, last: Entry, managed: Managed) -> Document:
         """Remove what this manager applied last time, does not apply now, and nobody else owns."""
-        everybody: FieldSet = {"f:metadata": {}}  # which every object has
+        other = sibling(self.kind, last.api_version)  # the last time may have been in another form of the object
+        there = other or self.kind
+        here: FieldSet = {"f:metadata": {}}  # which every object has
+        elsewhere: FieldSet = {"f:metadata": {}}
         for entry in managed.values():
-            everybody = union(everybody, entry.fields)
-        gone = difference(with_named(last, self.root), with_named(everybody, self.root))
+            if other is not None and entry.api_version == other.api_version:
+                elsewhere = union(elsewhere, entry.fields)
+            else:
+                here = union(here, entry.fields)
+        root = root_of(there)
+        gone = difference(with_named(last.fields, root), with_named(here if other is None else elsewhere, root))
         if not gone:
             return merged
+        if other is not None:
+            return {"metadata": {}, **without_gone(merged, self.kind, other, gone, here)}
         return {"metadata": {}, **remove(merged, gone, self.root)}
 
-    def _take(self, managed: Managed, found: Comparison, live: Document) -> None:
-        changed = union(found.modified, found.added)
+    def _take(self, managed: Managed, forms: OtherForms, live: Document) -> None:
         conflicts: dict[Manager, FieldSet] = {}
         for manager, entry in managed.items():
-            if manager != self._applier and (shared := intersection(entry.fields, changed)):
+            if manager != self._applier and (shared := intersection(entry.fields, forms.changed(entry.api_version))):
                 conflicts[manager] = shared
         if conflicts and not self.force:
             self._refuse(conflicts, live)
         for manager, entry in list(managed.items()):
             if manager == self._applier:
                 continue
-            entry.fields = difference(difference(entry.fields, conflicts.get(manager, {})), found.removed)
+            removed = forms.removed(entry.api_version)
+            entry.fields = difference(difference(entry.fields, conflicts.get(manager, {})), removed)
             if not entry.fields:
                 del managed[manager]
 
@@ -325,6 +339,12 @@ def _owned_part(document: Document) -> Document:
     metadata = document.get("metadata") or {}
     result["metadata"] = {name: value for name, value in metadata.items() if name not in _UNOWNED_METADATA}
     return result
+
+
+def _all_of(owned: Document, root: Node) -> FieldSet:
+    """Return the fields that come with a new object; a struct that is one piece is there before, and changes."""
+    found = compare({}, owned, root)
+    return _without_unowned(union(found.modified, found.added))
 
 
 def _without_unowned(fields: FieldSet) -> FieldSet:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY
-from kplane_apiserver.kinds import Kind, KindKey
+from kplane_apiserver.kinds import EVENTS, Kind, KindKey
 from kplane_apiserver.services import DEFINITION_KEY, Services
 from kplane_apiserver.stores import Served
 from kplane_core.errors import KeyNotFound
@@ -87,7 +87,7 @@ async def _write(services: Services, cluster: str, place: Place, document: dict[
     kind = services.catalog.lookup(cluster, group, version, plural)
     assert kind is not None, f"the snapshot has {plural} and not what defines them"
     served = services.stores.serve(kind)
-    ttl = services.settings.event_ttl if plural == "events" else None
+    ttl = services.settings.event_ttl if kind.storage_resource == EVENTS else None
 
     def replace(_old: dict[str, Any], _meta: ResponseMeta) -> UpdateResult:
         return document, ttl
@@ -114,7 +114,7 @@ def _one_of_each(services: Services, cluster: str) -> list[Kind]:
     first: dict[str, Kind] = {}
     for kind in services.catalog.kinds(cluster):
         if "delete" in kind.verbs and kind.key != CLUSTER_KEY:
-            first.setdefault(kind.group_resource, kind)
+            first.setdefault(kind.storage_resource, kind)
     return list(first.values())
 
 
