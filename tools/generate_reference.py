@@ -241,7 +241,8 @@ def cases_page() -> str:
         for case in mine:
             needs = ", ".join(one.value for one in case.requires)
             shown = f"shown by {case.elsewhere}" if case.elsewhere else needs
-            parts.append(f"| `{case.name}` | {promise(case)} | {shown} |\n")
+            new = f" (new: counts from suite {case.provisional} on)" if case.provisional else ""
+            parts.append(f"| `{case.name}` | {promise(case)}{new} | {shown} |\n")
     return "".join(parts)
 
 

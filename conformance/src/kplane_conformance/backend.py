@@ -4,6 +4,7 @@ import datetime as dt
 import importlib.resources
 import tomllib
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from typing import Any, Final
 
 import attrs
@@ -43,12 +44,14 @@ class Subject:
         capabilities: what it declares.
         waivers: by case id.
         today: decides what has expired.
+        suite: the version of the suite, which decides which cases are still provisional.
     """
 
     installed: InstalledHarness
     capabilities: Mapping[Capability, Support]
     waivers: Mapping[str, Waiver]
     today: dt.date = attrs.field(factory=lambda: dt.datetime.now(dt.UTC).date())
+    suite: str = attrs.field(factory=lambda: metadata.version("kplane-conformance"))
 
     def session(self, *, seed: int = 0, shrink: bool = False) -> Session:
         """Return a session that is not started yet; see `Session`.
@@ -72,8 +75,11 @@ class Subject:
         return self.waivers.get(leaf.id) or self.waivers.get(leaf.name) or self.waivers.get(leaf.case.name)
 
     def judge(self, leaf: Leaf, result: Result) -> Result:
-        """Return the result with the waiver of the case, if any, taken into account."""
+        """Return the result with the waiver of the case, if any, and the case's age taken into account."""
         waiver = self.waiver(leaf)
+        if waiver is None and result.outcome is Outcome.FAILED and not leaf.case.counts(self.suite):
+            reason = f"the case is new and counts from suite {leaf.case.provisional} on; {result.reason}"
+            return attrs.evolve(result, outcome=Outcome.PROVISIONAL, reason=reason)
         if waiver is None or result.outcome not in {Outcome.PASSED, Outcome.FAILED}:
             return result
         if waiver.expires <= self.today:

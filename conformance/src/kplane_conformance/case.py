@@ -131,10 +131,17 @@ _GROUP_OF_MODULE: Final = (
 RETIRED: Final[frozenset[str]] = frozenset()
 """Ids of cases that were removed. They are never given again."""
 
+_MINOR: Final = re.compile(r"(\d+)\.(\d+)")
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 
 CaseFunction = Callable[..., Awaitable[None]]
 """`async def f(ctx: Context)`, or `async def f(ctx: Context, row: Row)` for a case with rows."""
+
+
+def _minor(version: str) -> tuple[int, int]:
+    found = _MINOR.match(version)
+    assert found is not None, version
+    return int(found[1]), int(found[2])
 
 
 @attrs.frozen
@@ -156,6 +163,7 @@ class Case:
         layers: on what it can be seen.
         timeout: seconds after which it counts as hanging.
         elsewhere: the suite that shows it, for a promise that no case of this one can show; it is then only listed.
+        provisional: the version of the suite from which on a failure counts, as `0.2`; "" for a case that counts.
     """
 
     name: str
@@ -171,6 +179,7 @@ class Case:
     layers: tuple[Layer, ...] = (Layer.STORE, Layer.CACHE)
     timeout: float = 60.0
     elsewhere: str = ""
+    provisional: str = ""
 
     def leaves(self) -> Iterator["Leaf"]:
         """Yield what counts: the rows, or the case itself."""
@@ -178,6 +187,10 @@ class Case:
             yield Leaf(self.name, self, None)
         for row_id, row in zip(self.row_ids, self.rows, strict=True):
             yield Leaf(f"{self.name}[{row_id}]", self, row)
+
+    def counts(self, suite: str) -> bool:
+        """Return whether a failure counts in this version of the suite; before, it is only reported."""
+        return not self.provisional or _minor(suite) >= _minor(self.provisional)
 
     def views(self) -> Iterator[View]:
         """Yield through what else than a plain store the case is run: all that it can be seen on."""
@@ -288,6 +301,7 @@ def case(
     layers: Iterable[Layer] = (Layer.STORE, Layer.CACHE),
     timeout: float = 60.0,
     elsewhere: str = "",
+    provisional: str = "",
     inventory: Inventory = INVENTORY,
 ) -> Callable[[CaseFunction], CaseFunction]:
     """Declare an async function to be a case.
@@ -303,6 +317,8 @@ def case(
         layers: on what it can be seen; a case that is not for `Layer.STORE` is only listed.
         timeout: seconds after which it counts as hanging.
         elsewhere: the suite that shows it; the case is then only listed, on every layer.
+        provisional: for a new case, the next minor version of the suite: until then a failure is reported and does not
+            count, so that no backend becomes wrong overnight.
         inventory: where it is entered.
 
     Returns:
@@ -322,6 +338,7 @@ def case(
         "layers": tuple(layers),
         "timeout": timeout,
         "elsewhere": elsewhere,
+        "provisional": provisional,
     }
 
     def declare(function: CaseFunction) -> CaseFunction:
@@ -335,6 +352,8 @@ def _checked(name: str, function: CaseFunction, needs: dict[str, Any]) -> Case:
     ids = needs["row_ids"]
     if not _ID.fullmatch(name) or len(ids) != len(needs["rows"]) or len(set(ids)) != len(ids):
         raise ValueError(f"case {name!r}: a bad id, or not one distinct id per row")
+    if needs["provisional"] and not _MINOR.fullmatch(needs["provisional"]):
+        raise ValueError(f"case {name!r}: provisional until {needs['provisional']!r}, which is no version like '0.2'")
     promise = inspect.getdoc(function)
     if not promise or not inspect.iscoroutinefunction(function):
         raise ValueError(f"case {name!r} must be an async function whose docstring says what it promises")

@@ -180,7 +180,7 @@ class CaseItem(pytest.Item):
                 return
             case Outcome.SKIPPED | Outcome.ELSEWHERE | Outcome.UNAVAILABLE:
                 pytest.skip(result.reason)
-            case Outcome.WAIVED:
+            case Outcome.WAIVED | Outcome.PROVISIONAL:
                 pytest.xfail(result.reason)
         raise CaseFailed(result) from result.error
 

@@ -19,6 +19,7 @@ _TOLD: Final = {
     Outcome.SKIPPED.value,
     Outcome.ELSEWHERE.value,
     Outcome.WAIVED.value,
+    Outcome.PROVISIONAL.value,
     Outcome.UNAVAILABLE.value,
     Outcome.HARNESS_ERROR.value,
     Outcome.FAILED.value,
@@ -198,7 +199,7 @@ td.n { font-variant-numeric: tabular-nums; white-space: nowrap; }
 sup a { color: var(--accent); text-decoration: none; margin-left: .15em; }
 .verdict { font-weight: 650; white-space: nowrap; } .passed, .conformant { color: var(--good); }
 .failed, .not-conformant, .unexpected-pass, .harness-error { color: var(--bad); }
-.with-waivers, .incomplete, .unavailable, .waived, .skipped, .elsewhere { color: var(--wait); }
+.with-waivers, .incomplete, .unavailable, .waived, .provisional, .skipped, .elsewhere { color: var(--wait); }
 details { margin: .5rem 0; background: var(--paper); border: 1px solid var(--line); border-radius: 8px; }
 summary { cursor: pointer; padding: .5rem .8rem; font-weight: 600; } details table { border: 0; }
 ol { color: var(--soft); padding-left: 1.5rem; } ol li:target { color: var(--ink); }

@@ -33,6 +33,8 @@ class Outcome(StrEnum):
     """Not to be seen on a plain store; listed for the suite of another layer."""
     HARNESS_ERROR = "harness error"
     UNAVAILABLE = "unavailable"
+    PROVISIONAL = "provisional"
+    """Failed, but the case is new: its failure counts from a later version of the suite on."""
     WAIVED = "waived"
     """Failed, as a waiver says."""
     UNEXPECTED_PASS = "unexpected pass"  # noqa: S105 - an outcome, no secret

@@ -76,7 +76,7 @@ def _counted(what: str, count: Count) -> str:
 
 
 def _reasons(certificate: Certificate) -> Sequence[str]:
-    told = [Outcome.SKIPPED, Outcome.ELSEWHERE, Outcome.WAIVED, Outcome.UNAVAILABLE]
+    told = [Outcome.SKIPPED, Outcome.ELSEWHERE, Outcome.WAIVED, Outcome.PROVISIONAL, Outcome.UNAVAILABLE]
     lines = []
     mine = [entry for entry in everything(certificate) if entry.outcome in told]
     mine.sort(key=lambda entry: (entry.outcome, entry.reason, entry.id))

@@ -1,5 +1,7 @@
 """Declaring cases: what cannot be meant is refused when the suite is imported."""
 
+from importlib import metadata
+
 import pytest
 
 from kplane_conformance.case import Capability, Group, Inventory, case, load
@@ -39,6 +41,7 @@ def test_rows_may_have_ids_of_their_own() -> None:
         ("a", {"rows": [1, 2], "row_ids": ["x", "x"]}, "one distinct id per row"),
         ("a", {"upstream": "RunTestNothing"}, "upstream has no function"),
         ("List", {"upstream": "RunTestList", "rows": range(85)}, "has 85 leaf cases, RunTestList has 86"),
+        ("a", {"provisional": "soon"}, "no version like '0.2'"),
         ("Create2", {"upstream": "RunTestCreateWithTTL"}, "is restated already"),
     ],
 )
@@ -80,6 +83,12 @@ def test_the_installed_suite_loads_and_counts_each_upstream_leaf_case_at_most_on
     assert len({leaf.id for leaf in inventory.leaves()}) == len(inventory.leaves())
     assert len(upstream) <= LEAF_CASES
     assert load() is inventory
+
+
+def test_no_case_is_new_for_longer_than_one_minor_version() -> None:
+    major, minor = map(int, metadata.version("kplane-conformance").split(".")[:2])
+    soon = {"", f"{major}.{minor + 1}", f"{major + 1}.0"}
+    assert {found.name: found.provisional for found in load().cases() if found.provisional not in soon} == {}
 
 
 def test_every_capability_has_a_case_that_proves_its_absence() -> None:

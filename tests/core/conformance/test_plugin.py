@@ -173,6 +173,28 @@ def test_a_failing_case_says_what_was_promised_what_came_and_how_to_run_it(site:
     assert "run only this: pytest --pyargs kplane_conformance --kplane-backend=thing" in done.stdout
 
 
+def test_the_failure_of_a_new_case_is_told_and_makes_nothing_red(site: Site) -> None:
+    site.install(
+        HARNESS
+        + """
+    import attrs
+    from kplane_conformance.case import load
+    from kplane_memory.sharing import SharedEngine
+
+    async def size(self):
+        return 7
+
+    SharedEngine.size = size
+    load()._cases["engine.check"] = attrs.evolve(load()._cases["engine.check"], provisional="99.0")
+    """
+    )
+    done = site.suite("--kplane-case=engine.check", "--kplane-report=out.json")
+    assert done.returncode == 0, done.stdout
+    assert "provisional: the case is new and counts from suite 99.0 on; AssertionError: assert 7" in done.stdout
+    (certificate,) = json.loads((site.folder / "project" / "out.json").read_text())["certificates"]
+    assert [entry["outcome"] for entry in certificate["entries"]] == ["provisional"]
+
+
 WAIVER = """
     [[waiver]]
     case = "engine.revision"

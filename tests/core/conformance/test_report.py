@@ -32,6 +32,7 @@ def entry(outcome: str, name: str = "a") -> Entry:
         (["passed", "failed"], [], [], Verdict.NOT_CONFORMANT),
         (["passed", "unexpected pass"], [], [], Verdict.NOT_CONFORMANT),
         (["waived", "failed"], [], [], Verdict.NOT_CONFORMANT),
+        (["passed", "provisional"], [], [], Verdict.CONFORMANT),
         (["passed"], ["b"], [], Verdict.INCOMPLETE),
         (["failed"], ["b"], [], Verdict.INCOMPLETE),
         (["passed", "harness error"], [], [], Verdict.INCOMPLETE),
@@ -54,6 +55,7 @@ def inventory() -> Inventory:
         ("a", {}),
         ("rows", {"rows": (1, 2)}),
         ("absent", {"unless": Capability.TTL}),
+        ("new", {"provisional": "0.2"}),
         ("CreateWithTTL", {"upstream": "RunTestCreateWithTTL", "requires": [Capability.TTL]}),
     ):
 
@@ -104,6 +106,33 @@ def test_a_waiver_of_a_case_covers_its_rows() -> None:
 
 
 @pytest.mark.parametrize(
+    ("suite", "outcome", "expected"),
+    [
+        ("0.1.7", Outcome.FAILED, Outcome.PROVISIONAL),
+        ("0.2.0", Outcome.FAILED, Outcome.FAILED),
+        ("0.10", Outcome.FAILED, Outcome.FAILED),
+        ("1.0.0", Outcome.FAILED, Outcome.FAILED),
+        ("0.1.7", Outcome.PASSED, Outcome.PASSED),
+        ("0.1.7", Outcome.HARNESS_ERROR, Outcome.HARNESS_ERROR),
+    ],
+)
+def test_the_failure_of_a_new_case_counts_from_the_next_version_on(
+    suite: str, outcome: Outcome, expected: Outcome
+) -> None:
+    judged = attrs.evolve(subject(), suite=suite).judge(leaf("new"), Result(outcome, "because"))
+    assert judged.outcome is expected
+    assert (judged.reason == "the case is new and counts from suite 0.2 on; because") is (
+        expected is Outcome.PROVISIONAL
+    )
+
+
+def test_a_waiver_of_a_new_case_is_as_strict_as_any() -> None:
+    waived = attrs.evolve(subject(attrs.evolve(WAIVER, case="new")), suite="0.1.0")
+    assert waived.judge(leaf("new"), Result(Outcome.FAILED)).outcome is Outcome.WAIVED
+    assert waived.judge(leaf("new"), Result(Outcome.PASSED)).outcome is Outcome.UNEXPECTED_PASS
+
+
+@pytest.mark.parametrize(
     "change", [{"reason": ""}, {"expires": "soon"}, {"issue": 3}, {"more": "x"}, {"case": ""}, {"reason": None}]
 )
 def test_a_waiver_must_be_complete(change: dict[str, object]) -> None:
@@ -144,7 +173,7 @@ def test_the_counts_show_run_skipped_and_total() -> None:
     assert attrs.astuple(one.functions()) == (0, 1, 60)
     assert attrs.astuple(one.leaves()) == (0, 1, 267)
     assert {group: attrs.astuple(count) for group, count in one.groups().items()} == {
-        "contract beyond upstream": (4, 0, 4)
+        "contract beyond upstream": (5, 0, 5)
     }
     assert one.verdict is Verdict.NOT_CONFORMANT
 
