@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 
+from kplane_apiserver.access import Gate
 from kplane_apiserver.apierrors import MethodNotAllowed, request_timeout
 from kplane_apiserver.clusters import Clusters
 from kplane_apiserver.crosscluster import CrossCluster
@@ -86,6 +87,7 @@ class Application:
         everywhere: answers those about all clusters.
         clusters: knows which clusters exist.
         metrics: counts requests.
+        gate: lets requests in, or not.
         settings: limits and names.
         start: begins to serve; called at the lifespan's start-up.
         stop: ends it; called at the lifespan's shut-down.
@@ -97,6 +99,7 @@ class Application:
         everywhere: CrossCluster,
         clusters: Clusters,
         metrics: RequestMetrics,
+        gate: Gate,
         settings: Settings,
         *,
         start: Callable[[], Awaitable[None]],
@@ -105,6 +108,8 @@ class Application:
         self._handlers = handlers
         self._everywhere = everywhere
         self._metrics = metrics
+        self._gate = gate
+        self._admit = gate.admit
         self._clusters = clusters
         self._known = clusters.known
         self._router = Router(settings.root_cluster)
@@ -167,10 +172,12 @@ class Application:
     async def _answer(self, request: Request) -> Response | StreamResponse:
         try:
             cluster = request.route.cluster
+            self._admit(request)
             if cluster not in self._known:
                 if cluster == EVERY_CLUSTER:
                     return await self._everywhere.respond(request)
-                await self._clusters.touch(cluster)
+                if self._gate.may_make(request):
+                    await self._clusters.touch(cluster)
             return await self._handlers.respond(request)
         except KplaneError as error:
             return _refusal(error, request)

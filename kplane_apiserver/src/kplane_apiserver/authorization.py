@@ -8,6 +8,7 @@ import msgspec
 
 from kplane_apiserver.http import Request
 from kplane_apiserver.identity import User
+from kplane_core.errors import ApiError, Status, Subject
 
 _VERBS: Mapping[str, str] = MappingProxyType({"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"})
 _NAME_FIELD = "metadata.name="
@@ -102,6 +103,8 @@ def attributes_of(request: Request, user: User) -> Attributes:
     if not route.resource:
         return Attributes(user, route.cluster, request.scope["method"].lower(), path="/" + "/".join(route.path))
     verb, name = _VERBS.get(method, "get"), route.name
+    if name and verb == "get" and not route.subresource and _watches(request):
+        verb = "watch"  # upstream has no watch of one name by its path
     if not name and method in {"GET", "DELETE"}:
         verb = _collection_verb(request)
         name = _selected_name(request.query.get("fieldSelector", ""))
@@ -116,7 +119,11 @@ def attributes_of(request: Request, user: User) -> Attributes:
 def _collection_verb(request: Request) -> str:
     if request.method == "DELETE":
         return "deletecollection"
-    return "watch" if request.scope["query_string"] and request.flag("watch") else "list"
+    return "watch" if _watches(request) else "list"
+
+
+def _watches(request: Request) -> bool:
+    return bool(request.scope["query_string"]) and request.flag("watch")
 
 
 def _selected_name(selector: str) -> str:
@@ -125,3 +132,21 @@ def _selected_name(selector: str) -> str:
         if term.startswith(_NAME_FIELD):
             return term.removeprefix(_NAME_FIELD).removeprefix("=")
     return ""
+
+
+def not_allowed(attributes: Attributes, reason: str) -> ApiError:
+    """Return the 403 for what the authorizer did not allow, worded as upstream words it."""
+    user, verb = attributes.user.name, attributes.verb
+    if not attributes.resource:
+        subject, detail = "forbidden", f'User "{user}" cannot {verb} path "{attributes.path}"'
+    else:
+        named = f' "{attributes.name}"' if attributes.name else ""
+        subject = f"{Subject(attributes.resource, attributes.group).qualified()}{named} is forbidden"
+        part = f"/{attributes.subresource}" if attributes.subresource else ""
+        where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+        resource, group = f"{attributes.resource}{part}", attributes.group
+        detail = f'User "{user}" cannot {verb} resource "{resource}" in API group "{group}" {where}'
+    message = f"{subject}: {detail}: {reason}" if reason else f"{subject}: {detail}"
+    return ApiError(
+        Status(403, "Forbidden", message, name=attributes.name, group=attributes.group, kind=attributes.resource)
+    )

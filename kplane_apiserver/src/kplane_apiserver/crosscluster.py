@@ -12,6 +12,7 @@ import msgspec
 from kplane_apiserver.apierrors import MethodNotAllowed, forbidden, path_not_found, service_unavailable, unauthorized
 from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.http import Request, Response, StreamResponse
+from kplane_apiserver.identity import CROSS_CLUSTER_READERS, MASTERS
 from kplane_apiserver.negotiate import negotiate
 from kplane_apiserver.params import list_options, watch_options
 from kplane_apiserver.readers import Mark, list_response
@@ -25,6 +26,7 @@ from kplane_core.storage.selection import FieldSelector, FieldTerm
 CLUSTER_ANNOTATION = "kplane.dev/cluster"
 """Tells in an answer over all clusters whose an object is."""
 
+_READERS = frozenset({CROSS_CLUSTER_READERS, MASTERS})
 _METADATA = b'"metadata":{'
 _ANNOTATIONS = b'"annotations":{'
 _ONLY_READ = "across clusters, objects can only be listed and watched; address the object's own cluster for all else"
@@ -48,14 +50,24 @@ class CrossCluster:
         catalog: knows each cluster's kinds.
         stores: where objects are.
         watches: opens watches.
-        admins: who may ask; None refuses everybody.
+        admins: who may ask of a server without authentication; None refuses everybody.
+        authenticated: whether the request's user is known, so that its groups decide.
     """
 
-    def __init__(self, catalog: Catalog, stores: StoreSet, watches: Watches, admins: AdminTokens | None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        stores: StoreSet,
+        watches: Watches,
+        admins: AdminTokens | None,
+        *,
+        authenticated: bool = False,
+    ) -> None:
         self._catalog = catalog
         self._stores = stores
         self._watches = watches
         self._admins = admins
+        self._authenticated = authenticated
 
     async def respond(self, request: Request) -> Response | StreamResponse:
         """Answer a list or a watch over all clusters.
@@ -84,6 +96,11 @@ class CrossCluster:
         if self._admins is None:
             detail = "the server was started without --allow-cross-cluster-reads and --admin-token-file"
             raise forbidden(request.subject, f"reading across clusters is off: {detail}")
+        if self._authenticated:
+            if _READERS.isdisjoint(request.user.groups):
+                detail = f'User "{request.user.name}" cannot read across clusters: it is in neither of the groups'
+                raise forbidden(request.subject, f"{detail} {', '.join(sorted(_READERS))}")
+            return
         if self._admins.user_of(request.header(b"authorization")) is None:
             raise unauthorized("reading across clusters takes the bearer token of an administrator")
 

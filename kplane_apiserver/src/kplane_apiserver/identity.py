@@ -1,6 +1,6 @@
 """Who a request is from, in Kubernetes' terms."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +11,8 @@ UNAUTHENTICATED = "system:unauthenticated"
 AUTHENTICATED = "system:authenticated"
 MASTERS = "system:masters"
 """The group whose members may do everything, whatever the roles say."""
+CROSS_CLUSTER_READERS = "kplane:cross-cluster-readers"
+"""The group whose members may list and watch over all clusters, beside the masters."""
 
 _NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
@@ -40,6 +42,11 @@ class User(msgspec.Struct, frozen=True):
         if self.extra:
             document["extra"] = {key: list(values) for key, values in self.extra.items()}
         return document
+
+
+def authenticated(name: str, uid: str = "", groups: Iterable[str] = ()) -> User:
+    """Return a user who gave a credential, with the group that says so; each group stands there once."""
+    return User(name, uid, tuple(dict.fromkeys((*groups, AUTHENTICATED))))
 
 
 ANONYMOUS = User(ANONYMOUS_NAME, groups=(UNAUTHENTICATED,))

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from kplane_apiserver import contents, fleets, garbage_collector
+from kplane_apiserver.access import gate_for
 from kplane_apiserver.asgi import Application
 from kplane_apiserver.authorization import AlwaysAllow
 from kplane_apiserver.catalog import Catalog
@@ -76,9 +77,10 @@ class ApiServer:
         health = Health(connection, lambda: self.watches.draining, stores, health_checks)
         self.app = Application(
             Handlers(self.services, self.watches, health, Metrics(requests, self.watches, stores, connection)),
-            CrossCluster(catalog, stores, self.watches, admins),
+            CrossCluster(catalog, stores, self.watches, admins, authenticated=self.settings.authenticator is not None),
             self.services.clusters,
             requests,
+            gate_for(self.settings, self.services.authorizer),
             self.settings,
             start=self.start,
             stop=self.aclose,

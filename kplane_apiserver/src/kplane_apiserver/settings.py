@@ -7,6 +7,7 @@ from typing import Literal
 
 import attrs
 
+from kplane_apiserver.authentication import Authenticator
 from kplane_apiserver.tokens import AdminTokens
 
 MIB = 1024 * 1024
@@ -27,7 +28,12 @@ class Settings:
         max_body: bytes that a request body may have.
         request_timeout: seconds after which a request that is no watch is given up.
         watch_cache: whether lists and watches are served from one watch cache per resource.
-        cross_cluster_readers: who may list and watch over all clusters; None forbids it to everybody.
+        authenticator: knows the tokens; None lets everybody do everything.
+        anonymous_auth: whether a request without a credential is from `system:anonymous`; else it is refused.
+        host_names: the server's own host names besides `localhost` and addresses, for requests without a credential;
+            others are refused, because web pages make them up. None takes every name.
+        cross_cluster_readers: who may list and watch over all clusters without authentication; with it, members of
+            `kplane:cross-cluster-readers` and `system:masters` may too. None forbids it to everybody.
         metrics_by_cluster: whether `/metrics` tells the clusters of requests apart.
         min_watch_timeout: a watch that asks for no time ends after a random time between this and twice this.
         bookmark_interval: seconds between two bookmarks of a watch that allows them; rounded up to whole seconds.
@@ -42,6 +48,9 @@ class Settings:
     max_body: int = 3 * MIB
     request_timeout: float = 60.0
     watch_cache: bool = True
+    authenticator: Authenticator | None = None
+    anonymous_auth: bool = False
+    host_names: frozenset[str] | None = None
     cross_cluster_readers: AdminTokens | None = None
     metrics_by_cluster: bool = False
     min_watch_timeout: float = 1800.0
