@@ -116,6 +116,18 @@ def attributes_of(request: Request, user: User) -> Attributes:
     )
 
 
+def check_create(authorizer: Authorizer, request: Request) -> None:
+    """Return if a request that updates may also create what it names; an apply is asked for that as well.
+
+    Raises:
+        ApiError: 403.
+    """
+    attributes = msgspec.structs.replace(attributes_of(request, request.user), verb="create")
+    decision = authorizer.authorize(attributes)
+    if not decision.allowed:
+        raise not_allowed(attributes, decision.reason)
+
+
 def _collection_verb(request: Request) -> str:
     if request.method == "DELETE":
         return "deletecollection"

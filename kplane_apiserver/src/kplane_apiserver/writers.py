@@ -17,6 +17,7 @@ from kplane_apiserver.admission import (
 )
 from kplane_apiserver.apierrors import field_invalid, generate_name_conflict, invalid
 from kplane_apiserver.apply import Applying, Tracking, manager_name
+from kplane_apiserver.authorization import check_create
 from kplane_apiserver.bodies import decode_body, media_type
 from kplane_apiserver.conversion import in_version, stored_form
 from kplane_apiserver.fieldvalidation import check_sent, repeated_fields
@@ -213,6 +214,7 @@ async def _apply(
         except KeyNotFound:
             if subresource:
                 raise
+        check_create(services.authorizer, request)
         document = applying.new()
         check_kind(served.kind, document)
         document["metadata"]["name"] = request.route.name
