@@ -131,7 +131,7 @@ def test_a_missing_folder_and_a_newer_format_are_named(tmp_path, database, put):
     with sqlite3.connect(database.path) as newer:
         newer.execute("PRAGMA user_version = 9")
     newer.close()
-    assert "has format 9, this kplane-sqlite knows 1: pip install -U kplane-sqlite" in refusal(database.path)
+    assert "has format 9, this kplane-sqlite knows 2: pip install -U kplane-sqlite" in refusal(database.path)
 
 
 def test_a_damaged_file_is_found_by_the_integrity_check(database, put):

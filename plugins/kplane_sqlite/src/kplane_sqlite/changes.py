@@ -9,11 +9,13 @@ import msgspec
 from kplane_core.engine.interface import Compacted, Conflict, EngineEvent, FutureRevision, Record, Written
 
 _FIND: Final = (
-    "SELECT v.revision, v.created, v.expires, l.value FROM live v CROSS JOIN log l ON l.revision = v.revision"
+    "SELECT v.revision, v.created, v.expires, l.value FROM live v LEFT JOIN log l ON l.revision = v.revision"
     " WHERE v.key = ?"
 )
+_ADD: Final = "INSERT INTO live VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _SET: Final = "INSERT OR REPLACE INTO live VALUES (?, ?, ?, ?)"
 _LOG: Final = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
+_HISTORY: Final = "INSERT INTO history VALUES (?, ?, ?)"
 _DUE: Final = "SELECT key FROM live WHERE expires <= ? ORDER BY expires LIMIT ?"
 
 _LATEST: Final = 1 << 62  # microseconds; a time to live beyond that is for ever
@@ -41,21 +43,30 @@ class Transaction:
     Attributes:
         revision: the newest revision, this transaction's changes included.
         events: what was changed, in order.
+        due: when the next record expires, in microseconds since the epoch; known once it is finished.
     """
 
     def __init__(self, connection: sqlite3.Connection, now: float) -> None:
-        self._execute = connection.execute
+        # One cursor and few calls: what a write costs beside its sync is mostly the way into SQLite and back.
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._execute = self._cursor.execute
         self._now = microseconds(now)
         # Rounded the other way, so that nothing expires early.
         self._after_now = math.ceil(now * 1e6)
         (self.revision,) = self._execute("SELECT revision FROM state").fetchone()
         self._before = self.revision
+        self._log: list[tuple[int, str, int, int, bytes | None]] = []
+        self._history: list[tuple[str, int, int]] = []
         self.events: list[EngineEvent] = []
+        self.due: int | None = None
 
     def apply(self, change: Change) -> Written | Conflict:
         """Do what `Engine.write` promises, as far as the transaction is committed."""
+        if change.expect == 0 and change.value is not None and self._create(change.key, change.value, change.ttl):
+            return Written(self.revision)
         key = change.key
-        row = self._execute(_FIND, (key,)).fetchone()
+        row = self._find(key)
         if row is not None and row[2] is not None and row[2] <= self._now:
             self._delete(Record(key, row[3], row[1], row[0]))
             row = None
@@ -76,28 +87,57 @@ class Transaction:
         """Delete some of what is due, and return whether more may be."""
         due = self._execute(_DUE, (self._now, _EXPIRED_AT_ONCE)).fetchall()
         for (key,) in due:
-            revision, created, _, value = self._execute(_FIND, (key,)).fetchone()
+            found = self._find(key)
+            assert found is not None
+            revision, created, _, value = found
             self._delete(Record(key, value, created, revision))
         return len(due) == _EXPIRED_AT_ONCE
 
     def finish(self) -> None:
-        """Write the new revision down; the last thing before the commit."""
+        """Write down what was collected and the new revision; the last thing before the commit."""
         if self.revision != self._before:
+            self._cursor.executemany(_LOG, self._log)
+            if self._history:
+                self._cursor.executemany(_HISTORY, self._history)
             self._execute("UPDATE state SET revision = ?", (self.revision,))
+        self.due = next_expiry(self._connection)
 
     def _deadline(self, ttl: int) -> int | None:
         return min(self._after_now + ttl * 1_000_000, _LATEST) if ttl else None
 
+    def _find(self, key: str) -> tuple[int, int, int | None, bytes] | None:
+        """Return revision, create revision, expiry and value of a key, as this transaction leaves it so far."""
+        row = self._execute(_FIND, (key,)).fetchone()
+        if row is None or row[0] <= self._before:
+            return row  # type: ignore[no-any-return]
+        value = self._log[row[0] - self._before - 1][4]
+        return (*row[:3], value)
+
+    def _create(self, key: str, value: bytes, ttl: int | None) -> bool:
+        """Make a key unless it is there, and return whether it was made."""
+        revision = self.revision + 1
+        self._execute(_ADD, (key, revision, revision, self._deadline(ttl) if ttl else None))
+        if not self._cursor.rowcount:
+            return False
+        self.revision = revision
+        self._log.append((revision, key, revision, 0, value))
+        self.events.append(EngineEvent(key, revision, value, None, True))
+        return True
+
     def _put(self, key: str, value: bytes, current: Record | None, expires: int | None) -> None:
         revision = self.revision = self.revision + 1
-        created, previous = (revision, 0) if current is None else (current.create_revision, current.mod_revision)
-        self._execute(_LOG, (revision, key, created, previous, value))
+        created, previous = revision, 0
+        if current is not None:
+            created, previous = current.create_revision, current.mod_revision
+            self._history.append((key, previous, created))
+        self._log.append((revision, key, created, previous, value))
         self._execute(_SET, (key, revision, created, expires))
         self.events.append(EngineEvent(key, revision, value, current, current is None))
 
     def _delete(self, current: Record) -> None:
         revision = self.revision = self.revision + 1
-        self._execute(_LOG, (revision, current.key, 0, current.mod_revision, None))
+        self._log.append((revision, current.key, 0, current.mod_revision, None))
+        self._history += (current.key, current.mod_revision, current.create_revision), (current.key, revision, 0)
         self._execute("DELETE FROM live WHERE key = ?", (current.key,))
         self.events.append(EngineEvent(current.key, revision, None, current))
 
@@ -136,12 +176,15 @@ def sweep(connection: sqlite3.Connection) -> bool:
     """
     swept, floor = connection.execute("SELECT swept, compacted FROM state").fetchone()
     rows = connection.execute(
-        "SELECT revision, created, previous FROM log WHERE revision >= ? AND revision < ? ORDER BY revision LIMIT ?",
+        "SELECT revision, key, created, previous FROM log"
+        " WHERE revision >= ? AND revision < ? ORDER BY revision LIMIT ?",
         (swept, floor, _SWEPT_AT_ONCE),
     ).fetchall()
-    gone = {previous for _, _, previous in rows if previous}
-    gone.update(revision for revision, created, _ in rows if not created)
+    gone = {previous: key for _, key, _, previous in rows if previous}
+    gone.update((revision, key) for revision, key, created, _ in rows if not created)
     connection.executemany("DELETE FROM log WHERE revision = ?", [(revision,) for revision in sorted(gone)])
+    superseded = sorted((key, revision) for revision, key in gone.items())
+    connection.executemany("DELETE FROM history WHERE key = ? AND revision = ?", superseded)
     more = len(rows) == _SWEPT_AT_ONCE
     done = rows[-1][0] + 1 if more else floor
     if done != swept:

@@ -104,7 +104,7 @@ def _prepare(connection: sqlite3.Connection, settings: Settings) -> Mark:
         raise UsageError(f"--sqlite-path: {str(settings.path)!r} is a database of something else, not of kplane")
     if ours is None:
         schema.create(connection)
-    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    found = schema.upgraded(connection)
     if found != schema.FORMAT:
         raise UsageError(
             f"--sqlite-path: {str(settings.path)!r} has format {found}, this kplane-sqlite knows {schema.FORMAT}: "

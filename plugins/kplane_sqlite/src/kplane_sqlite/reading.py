@@ -27,20 +27,29 @@ _NEWEST: Final = (
     "SELECT s.revision, v.created, v.revision, v.expires, l.value FROM state s"
     " LEFT JOIN live v ON v.key = ? LEFT JOIN log l ON l.revision = v.revision"
 )
-_PAST: Final = "SELECT value, created, revision FROM log WHERE key = ? AND revision <= ? ORDER BY revision DESC LIMIT 1"
+# A key's version of the past is in `live` if it still is the newest one, else in `history`.
+_PAST: Final = (
+    "SELECT value, created, revision FROM log WHERE revision = (SELECT max(revision) FROM ("
+    "SELECT revision FROM live WHERE key = ? AND revision <= ?"
+    " UNION ALL SELECT max(revision) FROM history WHERE key = ? AND revision <= ?))"
+)
 _RANGE: Final = (
     "SELECT v.key, l.value, v.created, v.revision, v.expires FROM live v CROSS JOIN log l ON l.revision = v.revision"
     " WHERE v.key >= ? AND v.key < ? ORDER BY v.key LIMIT ?"
 )
-# With max() the other columns come from the row that has it. The index answers this alone, in order.
+# Both parts come in the order of the keys, so SQLite merges them and stops at a limit; without COLLATE it would sort
+# the second one first. With max() the other columns come from the row that has it.
 _VERSIONS: Final = (
-    "SELECT key, max(revision) AS revision, created FROM log INDEXED BY log_by_key"
-    " WHERE key >= ? AND key < ? AND revision <= ? GROUP BY key HAVING created > 0"
+    "SELECT key, revision, created FROM live WHERE key >= ? AND key < ? AND revision <= ?"
+    " UNION ALL SELECT key COLLATE BINARY, max(revision), created FROM history h"
+    " WHERE key >= ? AND key < ? AND revision <= ? GROUP BY key COLLATE BINARY"
+    " HAVING created > 0 AND NOT EXISTS (SELECT 1 FROM live v WHERE v.key = h.key AND v.revision <= ?)"
 )
 _RANGE_PAST: Final = (
     f"SELECT g.key, l.value, g.created, g.revision FROM ({_VERSIONS} ORDER BY key LIMIT ?) g"  # noqa: S608 - constants
     " CROSS JOIN log l ON l.revision = g.revision ORDER BY g.key"
 )
+_KEY_BEHIND: Final = "SELECT key FROM live WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?"
 # The plus keeps SQLite from walking the range through the index: revisions order the file itself.
 _SINCE: Final = (
     "SELECT l.revision, l.key, l.created, l.value, p.value, p.created, p.revision FROM log l"
@@ -95,7 +104,7 @@ def read_past(connection: sqlite3.Connection, key: str, at: int) -> Read:
     """
     with schema.snapshot(connection):
         _check(connection, at)
-        row = connection.execute(_PAST, (key, at)).fetchone()
+        row = connection.execute(_PAST, (key, at, key, at)).fetchone()
     return Read(None if row is None or not row[1] else Record(key, *row), at)
 
 
@@ -145,11 +154,31 @@ def scan_past(connection: sqlite3.Connection, bounds: tuple[str, str], limit: in
     with schema.snapshot(connection):
         if _check(connection, at) == at:  # the newest state is found without looking at the history
             return _scan(connection, bounds, limit, at, 0, count=count)
-        rows = connection.execute(_RANGE_PAST, (*bounds, at, limit + 1 if limit else -1)).fetchall()
+        rows = _rows_past(connection, bounds, limit, at)
         total = 0
         if count:
-            (total,) = connection.execute(f"SELECT count(*) FROM ({_VERSIONS})", (*bounds, at)).fetchone()  # noqa: S608 - constants
+            versions = (*bounds, at, *bounds, at, at)
+            (total,) = connection.execute(f"SELECT count(*) FROM ({_VERSIONS})", versions).fetchone()  # noqa: S608 - constants
     return _page([Record(*row) for row in rows], at, limit, total)
+
+
+def _rows_past(
+    connection: sqlite3.Connection, bounds: tuple[str, str], limit: int, at: int
+) -> list[tuple[str, bytes, int, int]]:
+    """Return one row more than `limit`, if there is one.
+
+    Stretch by stretch: where no key, or every key, has changed since, one of the two tables has nothing to give, and
+    would be searched to the end of the range for it.
+    """
+    start, end = bounds
+    rows: list[tuple[str, bytes, int, int]] = []
+    while start < end and (not limit or len(rows) <= limit):
+        behind = connection.execute(_KEY_BEHIND, (start, end, limit)).fetchone() if limit else None
+        stop = behind[0] if behind else end
+        wanted = limit + 1 - len(rows) if limit else -1
+        rows += connection.execute(_RANGE_PAST, (start, stop, at, start, stop, at, at, wanted))
+        start = stop
+    return rows
 
 
 def _scan(

@@ -3,8 +3,10 @@
     state   one row: the newest revision, the compaction revision, how far superseded rows are dropped, who we are
     log     every version of every key, under its revision; a deletion has create revision 0
     live    for each key that exists the revision of its version, and when it expires
+    history for each key the revisions of its other versions and of its deletions
 
-`live` exists so that reads of the newest state do not depend on the length of the history.
+`live` exists so that reads of the newest state do not depend on the length of the history. What is in `live` is not in
+`history`: a new key costs one place in one tree of keys, and random places are what a commit pays for.
 """
 
 import sqlite3
@@ -17,7 +19,7 @@ from typing import Final
 from kplane_core.engine.interface import EngineUnreachable
 
 APPLICATION_ID: Final = 0x6B706C6E  # "kpln": what `file` and we know the database by
-FORMAT: Final = 1
+FORMAT: Final = 2
 FIRST_REVISION: Final = 1  # of an empty database; the first write gets 2, as on etcd
 
 _TABLES: Final = """
@@ -36,7 +38,6 @@ CREATE TABLE log (
     previous INTEGER NOT NULL,
     value BLOB
 );
-CREATE INDEX log_by_key ON log (key, revision, created);
 CREATE TABLE live (
     key TEXT PRIMARY KEY COLLATE BINARY,
     revision INTEGER NOT NULL,
@@ -44,6 +45,19 @@ CREATE TABLE live (
     expires INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX live_by_expiry ON live (expires) WHERE expires IS NOT NULL;
+"""
+_HISTORY: Final = """
+CREATE TABLE history (
+    key TEXT NOT NULL COLLATE BINARY,
+    revision INTEGER NOT NULL,
+    created INTEGER NOT NULL,
+    PRIMARY KEY (key, revision)
+) WITHOUT ROWID;
+"""
+_FILL_HISTORY: Final = """
+INSERT INTO history SELECT key, revision, created FROM log l
+    WHERE NOT EXISTS (SELECT 1 FROM live v WHERE v.key = l.key AND v.revision = l.revision);
+DROP INDEX log_by_key;
 """
 
 
@@ -89,14 +103,37 @@ def create(connection: sqlite3.Connection) -> None:
     with transaction(connection):
         if is_ours(connection):
             return
-        for statement in _TABLES.split(";"):
-            connection.execute(statement)
+        _execute_all(connection, _TABLES + _HISTORY)
         connection.execute(
             "INSERT INTO state VALUES (1, ?, ?, 0, 0, 0)",
             (uuid.uuid4().hex, FIRST_REVISION),
         )
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def upgraded(connection: sqlite3.Connection) -> int:
+    """Return the format of the database, after bringing one of format 1 to ours; no other process may be using that."""
+    found = _format(connection)
+    if found == 1:
+        with transaction(connection):
+            if _format(connection) == 1:  # nobody else was faster
+                # Format 1 had an index over all versions in the place of this table.
+                _execute_all(connection, _HISTORY + _FILL_HISTORY)
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
+        found = _format(connection)
+    return found
+
+
+def _format(connection: sqlite3.Connection) -> int:
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(found)
+
+
+def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
+    # One by one: `executescript` would end the transaction.
+    for statement in statements.split(";"):
+        connection.execute(statement)
 
 
 @contextmanager

@@ -186,7 +186,7 @@ class Writer:
         if transaction.events:
             self._trouble = None
             self._opened.mark.raise_to(self._opened.identity, transaction.revision)
-        self._due = next_expiry(self._opened.connection)
+        self._due = transaction.due
 
     def _attempt(self, work: Callable[[], Any]) -> Any:
         """Return what the work returns, or its error."""
