@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from kplane_apiserver.admission import metadata_of
+from kplane_apiserver.admission import metadata_of, without_nulls
 from kplane_apiserver.apierrors import field_invalid, invalid
-from kplane_apiserver.bodies import decode_body
+from kplane_apiserver.apply import ApplyingScale, Tracking, manager_name
+from kplane_apiserver.bodies import decode_body, media_type
 from kplane_apiserver.http import Request, Response, json_response
 from kplane_apiserver.kinds import Kind
-from kplane_apiserver.params import write_options
-from kplane_apiserver.patches import apply_patch
+from kplane_apiserver.params import WriteOptions, write_options
+from kplane_apiserver.patches import APPLY_PATCH, apply_patch
 from kplane_apiserver.services import Services
 from kplane_apiserver.stores import Served
 from kplane_apiserver.writers import Change, check_kind, check_names, write_change
@@ -48,7 +49,8 @@ async def update_scale(services: Services, request: Request, served: Served) -> 
     given = decode_body(request.content_type, body)
     check_kind(SCALE, given)
     check_names(request, metadata_of(given))
-    return await _change(services, request, served, lambda _scale: given, "UpdateOptions")
+    options = write_options(request, "UpdateOptions")
+    return await _change(services, request, served, lambda _scale: given, options)
 
 
 async def patch_scale(services: Services, request: Request, served: Served) -> Response:
@@ -58,6 +60,10 @@ async def patch_scale(services: Services, request: Request, served: Served) -> R
         KplaneError: as `Store.guaranteed_update` does, and what `apply_patch` raises.
     """
     content_type, body = request.content_type, await request.body()
+    applying = media_type(content_type) == APPLY_PATCH
+    options = write_options(request, "PatchOptions", apply=applying)
+    if applying:
+        return await _apply(services, request, served, body, options)
 
     def change(scale: Document) -> Document:
         new = apply_patch(SCALE, content_type, body, scale)
@@ -65,14 +71,40 @@ async def patch_scale(services: Services, request: Request, served: Served) -> R
         check_names(request, metadata_of(new))
         return new
 
-    return await _change(services, request, served, change, "PatchOptions")
+    return await _change(services, request, served, change, options)
 
 
-async def _change(services: Services, request: Request, served: Served, change: Change, options: str) -> Response:
+async def _apply(services: Services, request: Request, served: Served, body: bytes, options: WriteOptions) -> Response:
+    kind = served.kind
+    manifest = without_nulls(decode_body("application/yaml", body))
+    check_names(request, metadata_of(manifest))
+    applying = ApplyingScale(
+        SCALE,
+        kind,
+        _path(kind, "specReplicasPath"),
+        manager=manager_name(options.field_manager, ""),
+        now=services.now(),
+        manifest=manifest,
+        force=options.force,
+    )
+    return await _change(services, request, served, applying.change, options, applying)
+
+
+async def _change(
+    services: Services,
+    request: Request,
+    served: Served,
+    change: Change,
+    options: WriteOptions,
+    tracking: Tracking | None = None,
+) -> Response:
     kind = served.kind
 
     def scaled(old: Document) -> Document:
-        scale = change(scale_of(kind, old))
+        scale = scale_of(kind, old)
+        if tracking is not None and "managedFields" in old["metadata"]:
+            scale["metadata"]["managedFields"] = old["metadata"]["managedFields"]
+        scale = change(scale)
         path = _path(kind, "specReplicasPath")
         new = _with_value(old, path, _replicas(request.route.name, scale))
         version = scale["metadata"].get("resourceVersion")
@@ -80,7 +112,7 @@ async def _change(services: Services, request: Request, served: Served, change: 
         uid = scale["metadata"].get("uid")
         return new if not uid else {**new, "metadata": {**new["metadata"], "uid": uid}}
 
-    stored = await write_change(services, request, served, scaled, write_options(request, options), subresource="")
+    stored = await write_change(services, request, served, scaled, options, subresource="", tracking=tracking)
     return json_response(scale_of(kind, stored.decode()))
 
 

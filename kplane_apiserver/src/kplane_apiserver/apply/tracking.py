@@ -77,13 +77,13 @@ class Tracking:
 
     def created(self, document: Document) -> None:
         """Record who made a new object; it has everything that will be stored."""
-        owned = _owned_part(document)
+        owned = owned_part(document)
         if "status" in self.kind.subresources and self.kind.group_resource not in _STATUS_OF_CLIENT:
             owned.pop("status", None)
         owned.pop(_SET_BY_SERVER.get(self.kind.group_resource, ""), None)
         fields = _all_of(owned, self.root)
         managed: Managed = {self._updater(): Entry(self.kind.api_version, fields, self.now)}
-        _store(document, write(managed))
+        store_entries(document, write(managed))
 
     def updated(self, document: Document, old: Document, given: Any) -> None:
         """Record who changed an object.
@@ -96,8 +96,8 @@ class Tracking:
         """
         managed = self._before(old, given)
         if managed:  # without entries nothing is recorded until the first apply
-            self._record(managed, self._compared(_owned_part(old), _owned_part(document)))
-        _store(document, write(managed))
+            self._record(managed, self._compared(owned_part(old), owned_part(document)))
+        store_entries(document, write(managed))
 
     def _before(self, old: Document, given: Any) -> Managed:
         stored = old["metadata"].get("managedFields")
@@ -162,7 +162,7 @@ class Applying(Tracking):
         self._applier = Manager(manager, APPLY, "", subresource)
         self._managed: Managed = {}
         self._check()
-        self._owned = self._part(_owned_part(manifest))
+        self._owned = self._part(owned_part(manifest))
         self._fields = applied_fields(self._owned, self.root)
 
     def _check(self) -> None:
@@ -198,7 +198,7 @@ class Applying(Tracking):
 
     def created(self, document: Document) -> None:
         """Record who made a new object."""
-        _store(document, write(self._managed))
+        store_entries(document, write(self._managed))
 
     def change(self, live: Document) -> Document:
         """Return what the manifest makes of an object, which stays as it is.
@@ -206,8 +206,8 @@ class Applying(Tracking):
         Raises:
             ApiError: 409; others own fields that it would change, and it may not take them over.
         """
-        owned_live = _owned_part(live)
-        managed = self._known(read(live["metadata"].get("managedFields") or []) or {})
+        owned_live = owned_part(live)
+        managed = self.managed_of(live)
         if not managed:
             earlier = Manager(BEFORE_FIRST_APPLY, UPDATE, self.kind.api_version, self.subresource)
             fields = _all_of(self._part(owned_live), self.root)
@@ -230,12 +230,16 @@ class Applying(Tracking):
                 metadata[name] = self.manifest["metadata"][name]
         return copied({**new, "apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": metadata})
 
+    def managed_of(self, live: Document) -> Managed:
+        """Return who owns which fields of an object, as far as it says."""
+        return self._known(read(live["metadata"].get("managedFields") or []) or {})
+
     def updated(self, document: Document, old: Document, given: Any) -> None:  # noqa: ARG002 (the manifest has none)
         """Record who applied; when nothing else changes, an old time stays."""
         entries, stored = write(self._managed), old["metadata"].get("managedFields") or []
-        if same_but_for_times(entries, stored) and _owned_part(document) == _owned_part(old):
+        if same_but_for_times(entries, stored) and owned_part(document) == owned_part(old):
             entries = stored
-        _store(document, entries)
+        store_entries(document, entries)
         if self.manager == _KUBECTL:
             self._keep_last_applied(document)
 
@@ -333,7 +337,7 @@ def copied(document: Document) -> Document:
     return result
 
 
-def _owned_part(document: Document) -> Document:
+def owned_part(document: Document) -> Document:
     """Return an object without what nobody can own."""
     result = {name: value for name, value in document.items() if name not in {"apiVersion", "kind"}}
     metadata = document.get("metadata") or {}
@@ -351,7 +355,8 @@ def _without_unowned(fields: FieldSet) -> FieldSet:
     return difference(fields, _UNOWNED)
 
 
-def _store(document: Document, entries: list[dict[str, Any]]) -> None:
+def store_entries(document: Document, entries: list[dict[str, Any]]) -> None:
+    """Put the entries into an object, in place of those that it has."""
     metadata = document["metadata"] = dict(document["metadata"])
     if entries:
         metadata["managedFields"] = entries
