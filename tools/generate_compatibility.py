@@ -29,10 +29,12 @@ against a real server; `tools/generate_compatibility.py` runs them and writes th
 MANIFESTS = """
 ## Manifests
 
-Manifests that people apply to real clusters, created and read back equal:
+Manifests that people apply to real clusters: created, applied by kubectl, and applied by the server. What is read back
+is what was sent, but for what the server fills in: `SERVER_FILLED` in `tests/compat/test_manifests.py` lists it. Objects
+too large for the annotation of kubectl's own apply are refused there, as in every Kubernetes.
 
-| file | result |
-|---|---|
+| file | way | result |
+|---|---|---|
 """
 TAIL = """
 Not there, because there are no nodes: running pods and with that logs, exec, attach and port-forward. kubectl before
@@ -78,7 +80,8 @@ def rows(report: Path) -> tuple[list[str], list[str]]:
         module = case.get("classname", "").rpartition(".")[2]
         if module == "test_manifests":
             if parameter:
-                manifests.append(f"| {parameter} | {outcome(case)} |\n")
+                file, _, way = parameter.partition(".yaml-")
+                manifests.append(f"| {file}.yaml | {way} | {outcome(case)} |\n")
             continue
         library = {"test_kopf": "kopf", "test_python_clients": name.removeprefix("test_")}.get(module, parameter)
         clients.append(f"| {version_of(library)} | {what[f'{module}::{name}']} | {outcome(case)} |\n")
