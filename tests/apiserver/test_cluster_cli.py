@@ -124,10 +124,10 @@ def test_a_token_is_for_the_server_that_it_is_written_for(tmp_path):
     document = yaml.safe_load(file.read_text())
     document["users"][0]["user"] = {"token": "hunter2"}
     file.write_text(yaml.safe_dump(document))
-    assert Client.find("", file).token == "hunter2"
-    assert Client.find("http://127.0.0.1:8080/", file).token == "hunter2"
+    assert Client.find("", file).credentials.token == "hunter2"
+    assert Client.find("http://127.0.0.1:8080/", file).credentials.token == "hunter2"
     other = Client.find("http://127.0.0.1:9090", file)
-    assert other.token == ""
+    assert other.credentials.token == ""
     assert "hunter2" not in repr(Client.find("", file))
 
 

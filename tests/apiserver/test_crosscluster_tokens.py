@@ -1,13 +1,15 @@
 """The file with the administrators' tokens: what it may hold, what is said of mistakes, and what never is."""
 
 import logging
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from kplane_apiserver.launch import _cross_cluster_readers
+from kplane_apiserver import security
+from kplane_apiserver.listening import listen
 from kplane_apiserver.options import ServeOptions
-from kplane_apiserver.settings import Settings
+from kplane_apiserver.settings import Settings, wall_clock
 from kplane_apiserver.tokens import AdminTokens, load_admin_tokens
 from kplane_core.errors import UsageError
 
@@ -52,7 +54,7 @@ def test_a_mistake_is_named_by_its_line_and_no_token_is_shown(tmp_path, text, co
 
 def test_a_file_that_is_not_there_is_named():
     with pytest.raises(UsageError, match=r"--admin-token-file /no/such: No such file"):
-        _cross_cluster_readers(ServeOptions(allow_cross_cluster_reads=True, admin_token_file=Path("/no/such")))
+        load_admin_tokens(Path("/no/such"))
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True)])
@@ -72,8 +74,11 @@ def test_tokens_show_themselves_nowhere():
 def test_reading_across_clusters_takes_both_the_flag_and_the_file(tmp_path):
     path = _file(tmp_path, "hush,alice,1\n")
     with pytest.raises(UsageError, match="--admin-token-file"):
-        _cross_cluster_readers(ServeOptions(allow_cross_cluster_reads=True))
-    assert _cross_cluster_readers(ServeOptions(admin_token_file=path)) is None
-    assert _cross_cluster_readers(ServeOptions()) is None
-    readers = _cross_cluster_readers(ServeOptions(allow_cross_cluster_reads=True, admin_token_file=path))
-    assert readers.user_of(b"Bearer hush") == "alice"
+        security.check(ServeOptions(allow_cross_cluster_reads=True))
+    with closing(listen("127.0.0.1", 0)) as listener:
+        options = ServeOptions(allow_cross_cluster_reads=True, admin_token_file=path)
+        security.check(options)
+        readers = security.secure(options, listener, wall_clock).readers
+        assert readers.user_of(b"Bearer hush") == "alice"
+        assert security.secure(ServeOptions(admin_token_file=path), listener, wall_clock).readers is None
+        assert security.secure(ServeOptions(), listener, wall_clock).readers is None

@@ -32,12 +32,12 @@ def test_what_is_no_address_is_refused_in_one_line(address):
 
 def test_an_address_of_another_machine_is_refused():
     with pytest.raises(UsageError, match="must be an address of this machine"):
-        listen("192.0.2.1", 0, allow_remote=True)  # reserved for documentation: nobody has it
+        listen("192.0.2.1", 0, exposed="")  # reserved for documentation: nobody has it
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1"])
 def test_an_address_open_to_others_is_refused_before_anything_listens(address):
-    with pytest.raises(UsageError, match=r"no authentication yet: .* --insecure-allow-remote"):
+    with pytest.raises(UsageError, match=r"may do everything: .* --token-auth-file FILE, .* --insecure-allow-remote"):
         listen(address, 0)
 
 
@@ -54,4 +54,4 @@ def test_an_ipv6_address_stands_in_brackets():
     except UsageError as error:
         pytest.skip(f"this machine has no IPv6: {error}")
     with closing(listener):
-        assert base_url(listener) == f"http://[::1]:{listener.getsockname()[1]}"
+        assert base_url(listener, "https") == f"https://[::1]:{listener.getsockname()[1]}"

@@ -176,13 +176,12 @@ def gate_for(settings: Settings, authorizer: Authorizer) -> Gate:
         settings: how the server behaves.
         authorizer: decides who may do what.
     """
-    browsers = None if settings.host_names is None else Browsers(settings.host_names)
     if settings.authenticator is None:
-        return OpenGate(authorizer, browsers)
+        return OpenGate(authorizer, settings.browsers)
     return Access(
         settings.authenticator,
         authorizer,
         root_cluster=settings.root_cluster,
         anonymous=settings.anonymous_auth,
-        browsers=browsers,
+        browsers=settings.browsers,
     )

@@ -127,7 +127,7 @@ def _fork(client: Client, options: ClusterOptions, words: Words) -> int:
 def _kubeconfig(client: Client, options: ClusterOptions, words: Words) -> int:
     for name in words:
         client.get(f"{CLUSTERS}/{name}")
-    write_kubeconfig(options.kubeconfig, client.url, words)
+    write_kubeconfig(options.kubeconfig, client.url, words, client.credentials)
     contexts = ", ".join(context_name(name) for name in words)
     print(f"{options.kubeconfig}: {contexts}")
     return 0

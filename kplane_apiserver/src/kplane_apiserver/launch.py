@@ -4,18 +4,19 @@ import asyncio
 import shlex
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, closing, suppress
 
 import attrs
 
+from kplane_apiserver import security
 from kplane_apiserver.kubeconfig import context_name, write_kubeconfig
-from kplane_apiserver.listening import base_url, listen
-from kplane_apiserver.options import EXPLICIT, ServeOptions
+from kplane_apiserver.listening import listen
+from kplane_apiserver.options import EXPLICIT, RBAC, ServeOptions
+from kplane_apiserver.security import Security
 from kplane_apiserver.serve import HttpLimits, log_to_stderr, new_event_loop, serve, tune_collector
 from kplane_apiserver.server import ApiServer
-from kplane_apiserver.settings import Settings
-from kplane_apiserver.tokens import AdminTokens, load_admin_tokens
+from kplane_apiserver.settings import Settings, wall_clock
 from kplane_core.errors import Unreachable, UsageError
 from kplane_core.plugins.backends import Backend
 from kplane_core.plugins.capabilities import Capability, Unsupported
@@ -36,7 +37,8 @@ def launch(parsed: Parsed) -> int:
     """
     options = parsed.options(ServeOptions)
     log_to_stderr()
-    listener = listen(options.bind_address, options.port, allow_remote=options.insecure_allow_remote)
+    security.check(options)
+    listener = listen(options.bind_address, options.port, exposed=security.exposed(options))
     with closing(listener), asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
             runner.run(_serve(parsed, options, listener))
@@ -47,7 +49,8 @@ def launch(parsed: Parsed) -> int:
 
 async def _serve(parsed: Parsed, options: ServeOptions, listener: socket.socket) -> None:
     backend = parsed.selected
-    transformer_for, settings = _transformers(options), _settings(options)
+    secured = security.secure(options, listener, wall_clock)
+    transformer_for, settings = _transformers(options), _settings(options, secured)
     async with AsyncExitStack() as stack:
         try:
             connection = await backend.connect(parsed.backend_options)
@@ -64,14 +67,14 @@ async def _serve(parsed: Parsed, options: ServeOptions, listener: socket.socket)
         await api.start()
         for cluster in options.context_clusters:
             await api.ensure_cluster(cluster)
-        url = base_url(listener)
-        write_kubeconfig(options.kubeconfig, url, options.context_clusters)
+        write_kubeconfig(options.kubeconfig, secured.url, options.context_clusters, secured.credentials)
         tune_collector()
         await serve(
             api,
             listener,
             limits=HttpLimits(max_header_size=options.max_header_size),
-            on_ready=lambda: _say(_greeting(options, backend, url)),
+            on_ready=lambda: _say(_greeting(options, backend, secured)),
+            context=secured.tls.context if secured.tls is not None else None,
         )
         _say("kplane stopped")
 
@@ -89,21 +92,7 @@ def _transformers(options: ServeOptions) -> Callable[[str], Transformer]:
     return load_encryption_config(options.encryption_provider_config).transformer_for
 
 
-def _cross_cluster_readers(options: ServeOptions) -> AdminTokens | None:
-    """Return who may read across clusters.
-
-    Raises:
-        UsageError: it is allowed and nobody could do it, or the file with the tokens cannot be used.
-    """
-    tokens = load_admin_tokens(options.admin_token_file) if options.admin_token_file is not None else None
-    if not options.allow_cross_cluster_reads:
-        return None
-    if tokens is None:
-        raise UsageError("--allow-cross-cluster-reads: needs --admin-token-file FILE with the tokens of those who may")
-    return tokens
-
-
-def _settings(options: ServeOptions) -> Settings:
+def _settings(options: ServeOptions, secured: Security) -> Settings:
     return Settings(
         root_cluster=options.root_control_plane_name,
         cluster_creation="explicit" if options.cluster_creation == EXPLICIT else "auto",
@@ -112,12 +101,16 @@ def _settings(options: ServeOptions) -> Settings:
         min_watch_timeout=options.watch_timeout,
         watch_cache=options.watch_cache,
         event_ttl=round(options.event_ttl),
-        cross_cluster_readers=_cross_cluster_readers(options),
+        authenticator=secured.authenticator,
+        authorization_mode="RBAC" if options.authorization_mode == RBAC else "AlwaysAllow",
+        anonymous_auth=options.anonymous_auth,
+        browsers=secured.browsers,
+        cross_cluster_readers=secured.readers,
         metrics_by_cluster=options.metrics_cluster_label,
     )
 
 
-def _greeting(options: ServeOptions, backend: Backend, url: str) -> str:
+def _greeting(options: ServeOptions, backend: Backend, secured: Security) -> str:
     """Return where the server listens, what it serves, and what to type next."""
     persistence = backend.capabilities[Capability.PERSISTENCE]
     storage = f"{backend.name}: {persistence.reason}" if isinstance(persistence, Unsupported) else backend.name
@@ -129,22 +122,40 @@ def _greeting(options: ServeOptions, backend: Backend, url: str) -> str:
         f"kubectl --kubeconfig {shlex.quote(str(options.kubeconfig))} "
         f"--context {context_name(clusters[0])} get namespaces"
     )
-    lines = [
-        f"kplane serves {url}",
-        "",
-        f"  storage     {storage}",
-        f"  clusters    {', '.join(clusters)} ({others})",
-        f"  kubeconfig  {options.kubeconfig}",
-        "",
-        "Next, in another terminal:",
-        "",
-        f"  {next_command}",
-        "",
-        "Ctrl-C stops it.",
-    ]
-    if options.insecure_allow_remote:
-        lines.insert(1, "WARNING: there is no authentication: whoever reaches this address may do everything")
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            f"kplane serves {secured.url}",
+            *(f"WARNING: {text}" for text in _warnings(options)),
+            "",
+            f"  storage     {storage}",
+            f"  clusters    {', '.join(clusters)} ({others})",
+            f"  users       {_users(options)}",
+            f"  kubeconfig  {options.kubeconfig}",
+            "",
+            "Next, in another terminal:",
+            "",
+            f"  {next_command}",
+            "",
+            "Ctrl-C stops it.",
+        ]
+    )
+
+
+def _users(options: ServeOptions) -> str:
+    """Return in a few words who may do what."""
+    if not options.authenticates:
+        return "everybody on this machine may do everything"
+    known = [f"tokens of {options.token_auth_file}"] if options.token_auth_file is not None else []
+    anonymous = ["requests without a token"] if options.anonymous_auth else []
+    may = "the roles of each cluster decide" if options.authorization_mode == RBAC else "each may do everything"
+    return f"{' and '.join([*known, *anonymous])}; {may}"
+
+
+def _warnings(options: ServeOptions) -> Iterator[str]:
+    if options.insecure_allow_remote and not options.authenticates:
+        yield "there is no authentication: whoever reaches this address may do everything"
+    if options.authenticates and not options.speaks_tls:
+        yield "without TLS tokens can be read on their way, and kubectl sends none; Python clients do"
 
 
 def _say(text: str) -> None:

@@ -5,26 +5,29 @@ import socket
 
 from kplane_core.errors import UsageError
 
+UNPROTECTED = (
+    "whoever reaches it may do everything: listen on 127.0.0.1, give users tokens with --token-auth-file FILE, "
+    "or accept that with --insecure-allow-remote"
+)
+"""Why a server without authentication listens on no address that others can reach."""
+
 _BACKLOG = 2048
 
 
-def listen(address: str, port: int, *, allow_remote: bool = False) -> socket.socket:
+def listen(address: str, port: int, *, exposed: str = UNPROTECTED) -> socket.socket:
     """Return a socket that listens there.
 
     Args:
         address: an address of this machine, or a name of one.
         port: 0 lets the system choose.
-        allow_remote: listen also where other machines could connect.
+        exposed: what is wrong with an address that other machines could reach, and what to do; empty for nothing.
 
     Raises:
         UsageError: the address is none of this machine or open to others, the port is taken or needs privileges.
     """
     family, kind, protocol, target = _resolve(address, port)
-    if not allow_remote and not ipaddress.ip_address(str(target[0]).partition("%")[0]).is_loopback:
-        raise UsageError(
-            f"--bind-address {address}: other machines could reach it, and kplane has no authentication yet: "
-            "listen on 127.0.0.1, or accept that everybody may do everything with --insecure-allow-remote"
-        )
+    if exposed and not _address(target[0]).is_loopback:
+        raise UsageError(f"--bind-address {address}: other machines could reach it, and {exposed}")
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -36,13 +39,31 @@ def listen(address: str, port: int, *, allow_remote: bool = False) -> socket.soc
     return listener
 
 
-def base_url(listener: socket.socket) -> str:
+def base_url(listener: socket.socket, scheme: str = "http") -> str:
     """Return the URL under which this machine reaches the socket."""
-    address = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0])
+    return f"{scheme}://{url_host(host_of(listener))}:{listener.getsockname()[1]}"
+
+
+def host_of(listener: socket.socket) -> str:
+    """Return the address by which this machine reaches the socket."""
+    address = _address(listener.getsockname()[0])
     if address.is_unspecified:
-        address = ipaddress.ip_address("127.0.0.1" if isinstance(address, ipaddress.IPv4Address) else "::1")
-    host = str(address) if isinstance(address, ipaddress.IPv4Address) else f"[{address}]"
-    return f"http://{host}:{listener.getsockname()[1]}"
+        return "127.0.0.1" if isinstance(address, ipaddress.IPv4Address) else "::1"
+    return str(address)
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Return whether only this machine can reach the socket."""
+    return _address(listener.getsockname()[0]).is_loopback
+
+
+def url_host(address: str) -> str:
+    """Return an address as it stands in a URL."""
+    return f"[{address}]" if ":" in address else address
+
+
+def _address(text: object) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(str(text).partition("%")[0])
 
 
 def _resolve(address: str, port: int) -> tuple[int, int, int, tuple[object, ...]]:

@@ -1,5 +1,7 @@
 """The options of `kplane serve`: each is a flag, a variable `KPLANE_SERVE_...` and a key below `[serve]`."""
 
+import ipaddress
+import re
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,11 +19,19 @@ from kplane_core.plugins.flags import (
     port,
     size,
 )
+from kplane_core.plugins.parsers import quoted
+
+_HOST_NAME = re.compile(
+    r"(?=.{1,253}$)(\*\.)?[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"
+)
 
 N = TypeVar("N", int, float)
 
 AUTO = "auto"
 EXPLICIT = "explicit"
+OFF = "off"
+ALWAYS_ALLOW = "AlwaysAllow"
+RBAC = "RBAC"
 
 _SMALLEST_BODY = 1024
 _SMALLEST_HEAD = 1024
@@ -43,6 +53,20 @@ def _cluster_id(text: str) -> str:
 cluster_id: Parser[str] = Parser(_cluster_id, "NAME")
 
 
+def _host_name(text: str) -> str:
+    """Return the text, in lower case, if it can name a host."""
+    name = text.strip().lower()
+    if _HOST_NAME.fullmatch(name):
+        return name
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        raise ValueError(f"neither a host name nor an address: {quoted(text)}") from None
+
+
+host_name: Parser[str] = Parser(_host_name, "NAME")
+
+
 def _bounded(parser: Parser[N], low: N, high: N | None = None) -> Parser[N]:
     """Return the parser with bounds, in words of its own units."""
 
@@ -62,9 +86,18 @@ class ServeOptions:
     """How `kplane serve` listens, what it serves and what it refuses.
 
     Attributes:
-        bind_address: the address to listen on; one that is not loopback needs `insecure_allow_remote`.
+        bind_address: the address to listen on; one that is not loopback needs authentication and TLS, or
+            `insecure_allow_remote`.
         port: the TCP port; 0 lets the system choose a free one.
-        insecure_allow_remote: there is no authentication, and that is meant.
+        insecure_allow_remote: others can reach the server unprotected, and that is meant.
+        token_auth_file: the file with the users' tokens; with it, requests need one.
+        anonymous_auth: requests without a credential are from `system:anonymous`.
+        authorization_mode: whether the roles of each cluster decide who may do what.
+        tls: `auto` speaks TLS where there is a certificate or authentication, `off` never.
+        tls_cert_file: the server's certificate, followed by those that lead to its authority.
+        tls_private_key_file: the key of the certificate.
+        cert_dir: where a certificate for development is kept, when no other is given.
+        tls_san: further names that the certificate for development is for.
         kubeconfig: the file that gets the contexts.
         cluster: the virtual clusters that are made at the start and get a context.
         root_control_plane_name: the cluster that requests without `/clusters/...` reach.
@@ -75,8 +108,8 @@ class ServeOptions:
         watch_timeout: seconds; a watch without timeoutSeconds ends after this long to twice as long.
         watch_cache: lists and watches are served from one watch cache per resource.
         event_ttl: seconds that an Event is kept.
-        allow_cross_cluster_reads: administrators may list and watch over all clusters; needs `admin_token_file`.
-        admin_token_file: the file with the administrators' tokens.
+        allow_cross_cluster_reads: administrators may list and watch over all clusters; needs a file of tokens.
+        admin_token_file: the file with the tokens of those who may read across clusters.
         metrics_cluster_label: the metrics of requests tell clusters apart.
         encryption_provider_config: the file that says which resources are encrypted at rest, and how.
     """
@@ -85,7 +118,41 @@ class ServeOptions:
     port: int = option(8080, parse=port, help="TCP port; 0 chooses a free one")
     insecure_allow_remote: bool = option(
         default=False,
-        help="listen on an address that others can reach, although whoever reaches it may do everything",
+        help="listen on an address that others can reach, although authentication or TLS is missing",
+    )
+    token_auth_file: Path | None = option(
+        None,
+        parse=file,
+        help='users\' bearer tokens, one per line: token,user,uid[,"groups"[,cluster]]; kplane token makes them',
+    )
+    anonymous_auth: bool = option(
+        default=False,
+        help="take requests without a credential for those of system:anonymous",
+    )
+    authorization_mode: str = option(
+        ALWAYS_ALLOW,
+        parse=choice(ALWAYS_ALLOW, RBAC),
+        help="let every user do everything, or what the roles and bindings of each cluster allow",
+    )
+    tls: str = option(
+        AUTO,
+        parse=choice(AUTO, OFF),
+        help="speak TLS where there is a certificate or authentication, or never",
+    )
+    tls_cert_file: Path | None = option(
+        None, parse=file, help="the server's certificate in PEM, followed by those that lead to its authority"
+    )
+    tls_private_key_file: Path | None = option(None, parse=file, help="the key of the certificate in PEM")
+    cert_dir: Path = option(
+        Path("kplane-certs"),
+        parse=path,
+        help="folder of a certificate for development, made where TLS is spoken and no other is given",
+        metavar="DIR",
+    )
+    tls_san: tuple[str, ...] = option(
+        (),
+        parse=csv_of(host_name, metavar="NAME"),
+        help="host name or address that the certificate for development is for too; repeatable",
     )
     kubeconfig: Path = option(
         Path("kplane.kubeconfig"),
@@ -134,7 +201,7 @@ class ServeOptions:
     admin_token_file: Path | None = option(
         None,
         parse=file,
-        help='administrators\' bearer tokens, one per line: token,user,uid[,"groups"]',
+        help='bearer tokens of those who may read across clusters, one per line: token,user,uid[,"groups"]',
     )
     metrics_cluster_label: bool = option(
         default=False,
@@ -145,6 +212,16 @@ class ServeOptions:
         parse=file,
         help="Kubernetes EncryptionConfiguration: which resources are encrypted at rest, and how",
     )
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether requests need a credential, or are from somebody known to have none."""
+        return self.token_auth_file is not None or self.anonymous_auth
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether the server speaks TLS."""
+        return self.tls != OFF and (self.tls_cert_file is not None or self.authenticates)
 
     @property
     def context_clusters(self) -> tuple[str, ...]:

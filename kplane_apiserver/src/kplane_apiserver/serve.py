@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING
 
 import attrs
 import uvicorn
@@ -15,6 +18,9 @@ import uvicorn
 from kplane_apiserver.http import Receive, Scope, Send
 from kplane_apiserver.protocol import bounded_protocol
 from kplane_apiserver.server import ApiServer
+
+if TYPE_CHECKING:
+    from kplane_apiserver.tls_port import TlsPort
 
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -39,12 +45,21 @@ class HttpServer(uvicorn.Server):
         config: see `http_config`.
         api: the started application.
         on_ready: called once connections are accepted.
+        context: the server's end of TLS; None speaks plain HTTP.
     """
 
-    def __init__(self, config: uvicorn.Config, api: ApiServer, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        api: ApiServer,
+        on_ready: Callable[[], None],
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         super().__init__(config)
         self._api = api
         self._on_ready = on_ready
+        self._context = context
+        self._ports: list[TlsPort] = []
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -53,8 +68,18 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections, then say so."""
-        await super().startup(sockets)
+        # uvicorn's own TLS would leave it to a failed handshake to tell a client that it speaks plain HTTP.
+        await super().startup(sockets if self._context is None else [])
+        if self._context is not None:
+            self._listen_with_tls(self._context, sockets or [])
         self._on_ready()
+
+    def _listen_with_tls(self, context: ssl.SSLContext, sockets: list[socket.socket]) -> None:
+        from kplane_apiserver.tls_port import TlsPort  # noqa: PLC0415 - only for TLS
+
+        kind: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        make = functools.partial(kind, self.config, self.server_state, self.lifespan.state)
+        self._ports = [TlsPort(one, context, make) for one in sockets]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, and end the open watches while the connections are waited for."""
@@ -62,6 +87,8 @@ class HttpServer(uvicorn.Server):
         # once finds the port closed, not a server that ends its next watch too.
         draining = asyncio.create_task(self._api.drain())
         cut_off = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._cut_off)
+        for port in self._ports:
+            port.close()
         try:
             await super().shutdown(sockets)
         finally:
@@ -105,7 +132,14 @@ def http_config(app: Asgi, limits: HttpLimits) -> uvicorn.Config:
     )
 
 
-async def serve(api: ApiServer, listener: socket.socket, *, limits: HttpLimits, on_ready: Callable[[], None]) -> None:
+async def serve(
+    api: ApiServer,
+    listener: socket.socket,
+    *,
+    limits: HttpLimits,
+    on_ready: Callable[[], None],
+    context: ssl.SSLContext | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM; open watches then end as a watch does whose time is over.
 
     A second signal cancels whatever still runs.
@@ -115,9 +149,10 @@ async def serve(api: ApiServer, listener: socket.socket, *, limits: HttpLimits, 
         listener: where to accept; closed at the end.
         limits: what to refuse.
         on_ready: called once connections are accepted.
+        context: the server's end of TLS; None speaks plain HTTP.
     """
     config = http_config(api.app, limits)
-    server = HttpServer(config, api, on_ready)
+    server = HttpServer(config, api, on_ready, context)
     with _signals(server, asyncio.current_task()):
         await server.serve([listener])
 

@@ -8,6 +8,7 @@ from typing import Literal
 import attrs
 
 from kplane_apiserver.authentication import Authenticator
+from kplane_apiserver.browsers import Browsers
 from kplane_apiserver.tokens import AdminTokens
 
 MIB = 1024 * 1024
@@ -30,8 +31,8 @@ class Settings:
         watch_cache: whether lists and watches are served from one watch cache per resource.
         authenticator: knows the tokens; None lets everybody do everything.
         anonymous_auth: whether a request without a credential is from `system:anonymous`; else it is refused.
-        host_names: the server's own host names besides `localhost` and addresses, for requests without a credential;
-            others are refused, because web pages make them up. None takes every name.
+        authorization_mode: `AlwaysAllow` lets every user do everything; with `RBAC` the roles of each cluster decide.
+        browsers: refuses web pages that send requests without a credential; None lets them in.
         cross_cluster_readers: who may list and watch over all clusters without authentication; with it, members of
             `kplane:cross-cluster-readers` and `system:masters` may too. None forbids it to everybody.
         metrics_by_cluster: whether `/metrics` tells the clusters of requests apart.
@@ -50,7 +51,8 @@ class Settings:
     watch_cache: bool = True
     authenticator: Authenticator | None = None
     anonymous_auth: bool = False
-    host_names: frozenset[str] | None = None
+    authorization_mode: Literal["AlwaysAllow", "RBAC"] = "AlwaysAllow"
+    browsers: Browsers | None = None
     cross_cluster_readers: AdminTokens | None = None
     metrics_by_cluster: bool = False
     min_watch_timeout: float = 1800.0

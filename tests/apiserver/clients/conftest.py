@@ -77,7 +77,7 @@ def start_server(folder: Path, *arguments: str) -> ServeProcess:
         greeting += line
         if "Ctrl-C" in line:
             break
-    found = re.search(r"http://\S+", greeting)
+    found = re.search(r"https?://\S+", greeting)
     if found is None:
         process.kill()
         process.wait()
