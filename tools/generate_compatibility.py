@@ -30,8 +30,8 @@ MANIFESTS = """
 ## Manifests
 
 Manifests that people apply to real clusters: created, applied by kubectl, and applied by the server. What is read back
-is what was sent, but for what the server fills in: `SERVER_FILLED` in `tests/compat/test_manifests.py` lists it. Objects
-too large for the annotation of kubectl's own apply are refused there, as in every Kubernetes.
+is what was sent, but for what the server fills in: `SERVER_FILLED` in `tests/compat/test_manifests.py` lists it.
+Objects too large for the annotation of kubectl's own apply are refused there, as in every Kubernetes.
 
 | file | way | result |
 |---|---|---|
