@@ -182,6 +182,10 @@ class Context:
         """Return the key that the database sees for a store key."""
         return f"{self.root}/{key.lstrip('/')}"
 
+    def names(self, text: str, key: str) -> bool:
+        """Return whether an error names the database key of a store key; whose path is unknown, by its end."""
+        return text == self.full_key(key) if self.root else text.endswith(key)
+
     async def put(self, store: Store, obj: dict[str, Any], *, ttl: int = 0, key: str = "") -> StoredObject:
         """Delete whatever is stored under the object's key, create the object, and return it as stored."""
         where = key or self.key_of(obj)
@@ -374,6 +378,11 @@ class Context:
             self._counter = CountingEngine(self.engine)
             self._connection = self.session.wrap(self._counter, self.root)
         return self._counter
+
+    @property
+    def can_jitter(self) -> bool:
+        """Whether `jitter` has an effect: it sits between a store and its engine."""
+        return isinstance(self._connection, EngineConnection)
 
     def jitter(self) -> None:
         """Make the engine calls of every store opened from here on overlap, also where the engine never waits."""

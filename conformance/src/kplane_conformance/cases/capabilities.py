@@ -41,8 +41,9 @@ async def no_compaction(ctx: Context) -> None:
     store = await ctx.store()
     created = await ctx.put(store, pod("foo"))
     await ctx.update(store, pod("foo", node="a"))
+    engine = ctx.engine
     with raises(KplaneError):
-        await ctx.engine.compact(created.revision)
+        await engine.compact(created.revision)
     assert store.compact_revision() == 0
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from kplane_conformance.case import case
-from kplane_conformance.context import Context
+from kplane_conformance.case import Hook, case
+from kplane_conformance.context import Context, MissingHook
 from kplane_conformance.linearizability import Operation, linearizable
 from kplane_conformance.objects import pod
 from kplane_core.errors import InvalidObj, KeyExists, KeyNotFound
@@ -120,5 +120,7 @@ async def single_keys(ctx: Context) -> None:
             tasks.create_task(client.work(keys, OPERATIONS // TASKS))
     for key, operations in history.items():
         overlapping = sum(1 for one in operations if one.returned > one.called + 1)
+        if not overlapping and not ctx.can_jitter:
+            raise MissingHook(Hook.ENGINE, "operations that never wait by themselves have to be made to")
         assert overlapping, "no two operations overlapped: nothing was tried"
         assert linearizable(operations, None, step), f"no order of the operations on {key} explains their answers"

@@ -315,6 +315,7 @@ _JUNK: Sequence[bytes] = (
     "R50",
     rows=_JUNK,
     row_ids=[f"junk-{number}" for number in range(1, len(_JUNK) + 1)],
+    requires=[Capability.HISTORY_WINDOW],
     hooks=[Hook.RAW_POKE],
     layers=[Layer.STORE],
 )

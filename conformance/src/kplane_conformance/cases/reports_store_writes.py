@@ -177,7 +177,13 @@ async def _stored(store: Store, key: str, document: dict[str, Any]) -> StoredObj
     return None
 
 
-@case("R29", rows=(1_000_000, 1_600_000, 3_000_000), row_ids=["1.0-MB", "1.6-MB", "3.0-MB"], timeout=120)
+@case(
+    "R29",
+    rows=(1_000_000, 1_600_000, 3_000_000),
+    row_ids=["1.0-MB", "1.6-MB", "3.0-MB"],
+    requires=[Capability.HISTORY_WINDOW],
+    timeout=120,
+)
 async def r29_large_values(ctx: Context, size: int) -> None:
     """A large object is stored whole, or refused with 413 and the limit named, and then nothing has changed."""
     store = await ctx.store()

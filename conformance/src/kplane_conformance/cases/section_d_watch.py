@@ -79,7 +79,7 @@ async def delete_at_the_compaction(ctx: Context) -> None:
         await ctx.expect_event(watch, EventType.ADDED, other)
 
 
-@case("D13")
+@case("D13", requires=[Capability.HISTORY_WINDOW])
 async def deleted_by_selection(ctx: Context) -> None:
     """An update that takes an object out of a selection is a DELETED event with the update's resourceVersion."""
     store = await ctx.store()
@@ -300,6 +300,7 @@ class PoisonRow:
     "D28",
     rows=(PoisonRow(live=False), PoisonRow(live=True), PoisonRow(live=False, selector="spec.nodeName=a")),
     row_ids=("replayed", "live", "selecting"),
+    requires=[Capability.HISTORY_WINDOW],
     hooks=[Hook.SWAP_TRANSFORMER],
     layers=[Layer.STORE],
 )

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kplane_conformance.case import Hook, Layer, case
+from kplane_conformance.case import Capability, Hook, Layer, case
 from kplane_conformance.context import Context, describe
 from kplane_conformance.expect import raises
 from kplane_conformance.objects import pod
@@ -22,7 +22,13 @@ async def expect_error(ctx: Context, watch: Watch) -> Status:
     return event.error.status()
 
 
-@case("WatchError", upstream="RunTestWatchError", hooks=[Hook.SWAP_TRANSFORMER], layers=[Layer.STORE])
+@case(
+    "WatchError",
+    upstream="RunTestWatchError",
+    requires=[Capability.HISTORY_WINDOW],
+    hooks=[Hook.SWAP_TRANSFORMER],
+    layers=[Layer.STORE],
+)
 async def watch_error(ctx: Context) -> None:
     """A change whose value cannot be read is told as an ERROR, and the watch ends."""
     store = await ctx.store()
@@ -43,6 +49,7 @@ def _read_other(data: bytes) -> tuple[bytes, bool]:
 @case(
     "WatchErrorIsBlockingFurtherEvents",
     upstream="RunWatchErrorIsBlockingFurtherEvents",
+    requires=[Capability.HISTORY_WINDOW],
     hooks=[Hook.SWAP_TRANSFORMER],
     layers=[Layer.STORE],
 )

@@ -49,7 +49,11 @@ async def create_seen(ctx: Context, store: Store, namespace: str, *names: str) -
     return created
 
 
-@case("SendInitialEventsBackwardCompatibility", upstream="RunSendInitialEventsBackwardCompatibility")
+@case(
+    "SendInitialEventsBackwardCompatibility",
+    upstream="RunSendInitialEventsBackwardCompatibility",
+    requires=[Capability.INITIAL_EVENTS],
+)
 async def backward_compatibility(ctx: Context) -> None:
     """A watch that asks for initial events without bookmarks and without a resourceVersion is opened."""
     store = await ctx.store()
