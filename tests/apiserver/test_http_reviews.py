@@ -36,17 +36,24 @@ def test_a_client_is_nobody_and_a_token_is_nobodys(cluster):
 
 
 @pytest.mark.parametrize(
-    ("path", "spec"),
+    ("path", "spec", "code"),
     [
-        (f"{AUTHORIZATION}/selfsubjectaccessreviews", {}),
-        (f"{AUTHORIZATION}/selfsubjectaccessreviews", {**ASKED, "nonResourceAttributes": {"path": "/"}}),
-        (f"{AUTHORIZATION}/subjectaccessreviews", ASKED),
-        (f"{AUTHORIZATION}/namespaces/other/localsubjectaccessreviews", {**ASKED, "user": "somebody"}),
-        (f"{AUTHORIZATION}/selfsubjectrulesreviews", {}),
-        ("/apis/authentication.k8s.io/v1/tokenreviews", {}),
+        (f"{AUTHORIZATION}/selfsubjectaccessreviews", {}, 422),
+        (f"{AUTHORIZATION}/selfsubjectaccessreviews", {**ASKED, "nonResourceAttributes": {"path": "/"}}, 422),
+        (f"{AUTHORIZATION}/subjectaccessreviews", ASKED, 422),
+        (f"{AUTHORIZATION}/namespaces/other/localsubjectaccessreviews", {**ASKED, "user": "somebody"}, 422),
+        (f"{AUTHORIZATION}/selfsubjectrulesreviews", {}, 400),
+        ("/apis/authentication.k8s.io/v1/tokenreviews", {}, 400),
+        (f"{AUTHORIZATION}/selfsubjectaccessreviews", {"resourceAttributes": {"verb": 1}}, 400),
     ],
 )
-def test_a_review_that_does_not_ask_one_thing_is_422(cluster, path, spec):
+def test_a_review_that_does_not_ask_one_thing_is_refused(cluster, path, spec, code):
     answer = cluster.post(path, {"spec": spec})
+    assert answer.status_code == code
+    assert answer.json()["reason"] == ("Invalid" if code == 422 else "BadRequest")
+
+
+def test_a_review_has_no_name(cluster):
+    answer = cluster.post(f"{AUTHORIZATION}/selfsubjectaccessreviews", {"metadata": {"name": "mine"}, "spec": ASKED})
     assert answer.status_code == 422
-    assert answer.json()["reason"] == "Invalid"
+    assert answer.json()["details"]["causes"][0]["message"].endswith("must be empty")

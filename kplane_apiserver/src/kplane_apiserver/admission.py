@@ -13,6 +13,7 @@ from typing import Any
 from kplane_apiserver.apierrors import field_forbidden, field_invalid, invalid
 from kplane_apiserver.kinds import Kind
 from kplane_apiserver.payloads import check_config_map, check_secret
+from kplane_apiserver.rbac.validation import check_binding, check_role
 from kplane_apiserver.validation import validate_metadata
 from kplane_core.errors import BadRequest, Subject, conflict
 
@@ -274,7 +275,15 @@ def _default_secret(kind: Kind, document: Document, old: Document | None) -> Non
 
 
 _DEFAULTS: Mapping[str, Callable[[Kind, Document, Document | None], None]] = MappingProxyType(
-    {"namespaces": _default_namespace, "secrets": _default_secret, "configmaps": check_config_map}
+    {
+        "namespaces": _default_namespace,
+        "secrets": _default_secret,
+        "configmaps": check_config_map,
+        "roles.rbac.authorization.k8s.io": check_role,
+        "clusterroles.rbac.authorization.k8s.io": check_role,
+        "rolebindings.rbac.authorization.k8s.io": check_binding,
+        "clusterrolebindings.rbac.authorization.k8s.io": check_binding,
+    }
 )
 
 

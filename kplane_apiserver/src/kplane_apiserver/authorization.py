@@ -62,11 +62,13 @@ class Rules(NamedTuple):
         resource_rules: rules as in a Role, each with verbs, apiGroups, resources and maybe resourceNames.
         path_rules: rules as in a ClusterRole, each with verbs and nonResourceURLs.
         incomplete: whether there may be more.
+        error: what is wrong with bindings or roles that may be the user's; empty when nothing is.
     """
 
     resource_rules: Sequence[Mapping[str, Any]]
     path_rules: Sequence[Mapping[str, Any]]
     incomplete: bool = False
+    error: str = ""
 
 
 class Authorizer(Protocol):

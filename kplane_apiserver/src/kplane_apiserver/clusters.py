@@ -6,7 +6,7 @@ before that, so a Cluster that can be seen is complete; a crash in between leave
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -65,6 +65,7 @@ class Clusters:
         settings: how clusters come into being.
         on_deleting: called with a cluster whose content has to go.
         on_expired: called with what has ended.
+        also: writes what else a cluster has from the start.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Clusters:
         settings: Settings,
         on_deleting: Callable[[str], None],
         on_expired: Callable[[Owner], None],
+        also: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         kinds = builtin_kinds()
         self._stores = stores
@@ -81,6 +83,7 @@ class Clusters:
         self._namespaces = namespaces
         self._settings = settings
         self._on_deleting = on_deleting
+        self._also = also
         self.expiries: Expiries[Owner] = Expiries(settings.now, on_expired)
         """What ends by itself, clusters and fleets."""
         self.known: set[str] = set()
@@ -151,6 +154,8 @@ class Clusters:
             if stored is not None:
                 self._namespaces.observe(stored)
             await self.ensure_account(cluster, name)
+        if self._also is not None:
+            await self._also(cluster)
 
     async def ensure_account(self, cluster: str, namespace: str) -> None:
         """Write the service account `default` of a namespace unless it is there."""

@@ -1,107 +1,228 @@
-"""Reviews: questions to the server about who a client is and what it may do. They are answered and never stored.
-
-The server knows no users yet: every request is anonymous, and every request is allowed. The answers say just that.
-"""
+"""Reviews: questions to the server about who a client is and what it may do. They are answered and never stored."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from kplane_apiserver.admission import metadata_of
-from kplane_apiserver.apierrors import field_invalid, field_required, invalid
+from kplane_apiserver.apierrors import field_invalid, invalid
+from kplane_apiserver.authorization import Attributes
 from kplane_apiserver.http import Request, Response, json_response
+from kplane_apiserver.identity import User
 from kplane_apiserver.kinds import Kind
 from kplane_apiserver.params import write_options
 from kplane_apiserver.services import Services
 from kplane_apiserver.stores import Served
 from kplane_apiserver.writers import read_object
-from kplane_core.errors import StatusCause
+from kplane_core.errors import BadRequest, StatusCause
 
 Document = dict[str, Any]
 
-ANONYMOUS: Mapping[str, Any] = MappingProxyType({"username": "system:anonymous", "groups": ["system:unauthenticated"]})
-_NO_AUTHORIZATION = "the server authorizes every request"
+AUDIENCE = "https://kubernetes.default.svc.cluster.local"
+"""Whom tokens are for that name nobody: this server, as Kubernetes calls itself."""
+
 _NO_AUTHENTICATION = "the server knows no tokens"
 
 
-async def create_review(_services: Services, request: Request, served: Served) -> Response:
+async def create_review(services: Services, request: Request, served: Served) -> Response:
     """Answer the review in the body.
 
     Raises:
-        BadRequest: the body is no such review.
+        BadRequest: the body is no such review, or lacks what is asked about.
         InvalidError: it does not ask one thing.
     """
     options = write_options(request, "CreateOptions")
     document = await read_object(request, served, options)
-    kind = served.kind
     metadata = metadata_of(document)
-    spec = document.get("spec") or {}
-    causes = _CHECKS[kind.kind](spec, request.route.namespace)
-    if causes:
-        raise invalid(causes, kind=kind.kind, name="", group=kind.group)
-    answer = {**document, "metadata": {**metadata, "creationTimestamp": None}, "status": _status(kind)}
+    review = _REVIEWS[served.kind.kind]
+    try:
+        spec: object = msgspec.convert(document.get("spec") or {}, review.spec)
+    except msgspec.ValidationError as error:
+        kind = served.kind
+        words = f'{kind.kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}: {error}'
+        raise BadRequest(words) from None
+    status = review.answer(_Asked(services, request, served.kind, metadata), spec)
+    answer = {**document, "metadata": {**metadata, "creationTimestamp": None}, "status": status}
     return json_response(answer, 201)
 
 
-def _status(kind: Kind) -> Document:
-    match kind.kind:
-        case "SelfSubjectReview":
-            return {"userInfo": dict(ANONYMOUS)}
-        case "TokenReview":
-            return {"authenticated": False, "error": _NO_AUTHENTICATION, "user": {}}
-        case "SelfSubjectRulesReview":
-            return {
-                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-                "incomplete": False,
-            }
-        case _:
-            return {"allowed": True, "reason": _NO_AUTHORIZATION}
+class _Asked(NamedTuple):
+    services: Services
+    request: Request
+    kind: Kind
+    metadata: Document
 
 
-def _check_nothing(_spec: Document, _namespace: str) -> list[StatusCause]:
-    return []
+# --- who is it --------------------------------------------------------------------------------------------------------
 
 
-def _check_token(spec: Document, _namespace: str) -> list[StatusCause]:
-    return [] if spec.get("token") else [field_required("spec.token")]
+class _SelfSpec(msgspec.Struct):
+    pass
 
 
-def _check_rules(spec: Document, _namespace: str) -> list[StatusCause]:
-    return [] if spec.get("namespace") else [field_required("spec.namespace", "a namespace is required")]
+class _TokenSpec(msgspec.Struct):
+    token: str = ""
+    audiences: list[str] | None = None
 
 
-def _check_self_access(spec: Document, _namespace: str) -> list[StatusCause]:
-    asked = [name for name in ("resourceAttributes", "nonResourceAttributes") if spec.get(name) is not None]
-    if len(asked) != 1:
+def _who_am_i(asked: _Asked, _spec: _SelfSpec) -> Document:
+    return {"userInfo": asked.request.user.to_dict()}
+
+
+def _whose_token(asked: _Asked, spec: _TokenSpec) -> Document:
+    if not spec.token:
+        raise BadRequest("token is required for TokenReview in authentication")
+    authenticator = asked.services.settings.authenticator
+    if authenticator is None:
+        return {"authenticated": False, "error": _NO_AUTHENTICATION, "user": {}}
+    user = None
+    # The tokens name no audience, so they are for this server and for nobody else.
+    if not spec.audiences or AUDIENCE in spec.audiences:
+        user = authenticator.user_of(spec.token.encode("utf-8", "surrogatepass"), asked.request.route.cluster)
+    if user is None:
+        return {"authenticated": False, "user": {}}
+    return {"authenticated": True, "user": user.to_dict(), "audiences": [AUDIENCE]}
+
+
+# --- what may it do ---------------------------------------------------------------------------------------------------
+
+
+class _Resource(msgspec.Struct):
+    namespace: str = ""
+    verb: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+
+
+class _Path(msgspec.Struct):
+    path: str = ""
+    verb: str = ""
+
+
+class _AccessSpec(msgspec.Struct):
+    resource: _Resource | None = msgspec.field(default=None, name="resourceAttributes")
+    path: _Path | None = msgspec.field(default=None, name="nonResourceAttributes")
+    user: str = ""
+    groups: list[str] | None = None
+    uid: str = ""
+    extra: dict[str, list[str]] | None = None
+
+
+class _RulesSpec(msgspec.Struct):
+    namespace: str = ""
+
+
+def _may_i(asked: _Asked, spec: _AccessSpec) -> Document:
+    _refuse(asked.kind, [*_spec_faults(spec), *_metadata_faults(asked.metadata, "must be empty")])
+    return _decide(asked, spec, asked.request.user)
+
+
+def _may_he(asked: _Asked, spec: _AccessSpec) -> Document:
+    faults = [*_spec_faults(spec), *_user_faults(spec), *_metadata_faults(asked.metadata, "must be empty")]
+    _refuse(asked.kind, faults)
+    return _decide(asked, spec, _user(spec))
+
+
+def _may_he_here(asked: _Asked, spec: _AccessSpec) -> Document:
+    namespace = asked.request.route.namespace
+    given = asked.metadata.get("namespace")
+    if given and given != namespace:
+        raise BadRequest(f"namespace on object and request are different: {given} != {namespace}")
+    kept = {key: value for key, value in asked.metadata.items() if key != "namespace"}
+    faults = [*_spec_faults(spec), *_user_faults(spec), *_metadata_faults(kept, "must be empty except for namespace")]
+    if spec.resource is not None and spec.resource.namespace != namespace:
+        field = "spec.resourceAttributes.namespace"
+        faults.append(field_invalid(field, spec.resource.namespace, "must match metadata.namespace"))
+    if spec.path is not None:
+        shown = msgspec.to_builtins(spec.path)
+        faults.append(field_invalid("spec.nonResourceAttributes", shown, "disallowed on this kind of request"))
+    _refuse(asked.kind, faults)
+    return _decide(asked, spec, _user(spec))
+
+
+def _what_may_i(asked: _Asked, spec: _RulesSpec) -> Document:
+    if not spec.namespace:
+        raise BadRequest("no namespace on request")
+    request = asked.request
+    rules = asked.services.authorizer.rules_for(request.user, request.route.cluster, spec.namespace)
+    status: Document = {
+        "resourceRules": list(rules.resource_rules),
+        "nonResourceRules": list(rules.path_rules),
+        "incomplete": rules.incomplete,
+    }
+    return {**status, "evaluationError": rules.error} if rules.error else status
+
+
+def _decide(asked: _Asked, spec: _AccessSpec, user: User) -> Document:
+    cluster, resource = asked.request.route.cluster, spec.resource
+    if resource is not None:
+        attributes = Attributes(
+            user,
+            cluster,
+            resource.verb,
+            resource.group,
+            resource.version or "*",
+            resource.resource,
+            resource.subresource,
+            resource.namespace,
+            resource.name,
+        )
+    else:
+        path = spec.path or _Path()
+        attributes = Attributes(user, cluster, path.verb, path=path.path)
+    decision = asked.services.authorizer.authorize(attributes)
+    status: Document = {"allowed": decision.allowed}
+    return {**status, "reason": decision.reason} if decision.reason else status
+
+
+def _user(spec: _AccessSpec) -> User:
+    extra = {key: tuple(values) for key, values in (spec.extra or {}).items()}
+    return User(spec.user, spec.uid, tuple(spec.groups or ()), extra)
+
+
+def _spec_faults(spec: _AccessSpec) -> list[StatusCause]:
+    if spec.resource is not None and spec.path is not None:
+        detail = "cannot be specified in combination with resourceAttributes"
+        return [field_invalid("spec.nonResourceAttributes", msgspec.to_builtins(spec.path), detail)]
+    if spec.resource is None and spec.path is None:
         detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        return [field_invalid("spec.resourceAttributes", ", ".join(asked), detail)]
+        return [field_invalid("spec.resourceAttributes", None, detail)]
     return []
 
 
-def _check_access(spec: Document, namespace: str) -> list[StatusCause]:
-    causes = _check_self_access(spec, namespace)
-    if not spec.get("user") and not spec.get("groups"):
-        causes.append(field_required("spec.user", "at least one of user or group must be specified"))
-    return causes
+def _user_faults(spec: _AccessSpec) -> list[StatusCause]:
+    if spec.user or spec.groups:
+        return []
+    return [field_invalid("spec.user", "", "at least one of user or group must be specified")]
 
 
-def _check_local_access(spec: Document, namespace: str) -> list[StatusCause]:
-    causes = _check_access(spec, namespace)
-    attributes = spec.get("resourceAttributes")
-    asked = attributes.get("namespace") if isinstance(attributes, dict) else None
-    if asked != namespace:
-        causes.append(field_invalid("spec.resourceAttributes.namespace", asked, "must match metadata.namespace"))
-    return causes
+def _metadata_faults(metadata: Document, detail: str) -> list[StatusCause]:
+    given = {key: value for key, value in metadata.items() if key != "managedFields" and value}
+    return [field_invalid("metadata", given, detail)] if given else []
 
 
-_CHECKS: Mapping[str, Callable[[Document, str], list[StatusCause]]] = MappingProxyType(
+def _refuse(kind: Kind, faults: list[StatusCause]) -> None:
+    if faults:
+        raise invalid(faults, kind=kind.kind, name="", group=kind.group)
+
+
+class _Review(NamedTuple):
+    spec: type
+    answer: Callable[[_Asked, Any], Document]
+
+
+_REVIEWS: Mapping[str, _Review] = MappingProxyType(
     {
-        "SelfSubjectReview": _check_nothing,
-        "TokenReview": _check_token,
-        "SelfSubjectRulesReview": _check_rules,
-        "SelfSubjectAccessReview": _check_self_access,
-        "SubjectAccessReview": _check_access,
-        "LocalSubjectAccessReview": _check_local_access,
+        "SelfSubjectReview": _Review(_SelfSpec, _who_am_i),
+        "TokenReview": _Review(_TokenSpec, _whose_token),
+        "SelfSubjectRulesReview": _Review(_RulesSpec, _what_may_i),
+        "SelfSubjectAccessReview": _Review(_AccessSpec, _may_i),
+        "SubjectAccessReview": _Review(_AccessSpec, _may_he),
+        "LocalSubjectAccessReview": _Review(_AccessSpec, _may_he_here),
     }
 )

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kplane_apiserver import contents, fleets, garbage_collector
 from kplane_apiserver.access import gate_for
@@ -24,6 +24,9 @@ from kplane_apiserver.stores import BuildStore, StoreSet
 from kplane_apiserver.watches import Watches
 from kplane_core.engine.factory import Connection
 from kplane_core.plugins.checks import HealthCheck
+
+if TYPE_CHECKING:
+    from kplane_apiserver.rbac.service import Rbac
 
 
 class ApiServer:
@@ -55,6 +58,7 @@ class ApiServer:
             stores.serve(kinds[NAMESPACE_KEY]),
             lambda cluster, name: lifecycle.enqueue(Owner("namespace", cluster, name)),
         )
+        rbac = _rbac(stores, self.settings)
         self.services = Services(
             settings=self.settings,
             stores=stores,
@@ -65,11 +69,13 @@ class ApiServer:
                 self.settings,
                 lambda cluster: lifecycle.enqueue(Owner("cluster", cluster, cluster)),
                 lifecycle.enqueue,
+                None if rbac is None else rbac.bootstrap,
             ),
             namespaces=namespaces,
             lifecycle=lifecycle,
             garbage=Garbage(),
-            authorizer=AlwaysAllow(),
+            authorizer=AlwaysAllow() if rbac is None else rbac.authorizer,
+            rbac=rbac,
         )
         self.watches = Watches(self.settings)
         catalog, admins = self.services.catalog, self.settings.cross_cluster_readers
@@ -101,6 +107,8 @@ class ApiServer:
         services = self.services
         await services.catalog.start(self._definitions.store)
         await services.namespaces.start()
+        if services.rbac is not None:
+            await services.rbac.policies.start()
         await services.clusters.start()
         await contents.find_unfinished(services)
         services.lifecycle.start(functools.partial(fleets.finish, services))
@@ -138,6 +146,17 @@ class ApiServer:
         await services.lifecycle.aclose()
         await services.clusters.aclose()
         await services.namespaces.aclose()
+        if services.rbac is not None:
+            await services.rbac.policies.aclose()
         await services.catalog.aclose()
         await services.stores.aclose()
         self._started = False
+
+
+def _rbac(stores: StoreSet, settings: Settings) -> "Rbac | None":
+    if settings.authorization_mode != "RBAC":
+        return None
+    # Only here: a server that lets everybody do everything must not start later for it.
+    from kplane_apiserver.rbac.service import Rbac  # noqa: PLC0415
+
+    return Rbac(stores, settings)

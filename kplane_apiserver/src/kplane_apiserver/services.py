@@ -1,6 +1,6 @@
 """What the handlers share: one value, made once by the server."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -13,9 +13,13 @@ from kplane_apiserver.garbage import Garbage, metadata_of
 from kplane_apiserver.kinds import KindKey
 from kplane_apiserver.lifecycle import Lifecycle, Owner
 from kplane_apiserver.namespaces import Namespaces, terminating
+from kplane_apiserver.rbac import RBAC_GROUP
 from kplane_apiserver.settings import Settings, timestamp
 from kplane_apiserver.stores import Served, StoreSet
 from kplane_core.storage.interface import StoredObject
+
+if TYPE_CHECKING:
+    from kplane_apiserver.rbac.service import Rbac
 
 FLEET_KEY: KindKey = ("kplane.dev", "v1", "fleets")
 DEFINITION_KEY: KindKey = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -34,6 +38,7 @@ class Services:
         lifecycle: removes what belongs to something that is being deleted.
         garbage: collects objects whose owners are gone.
         authorizer: decides who may do what.
+        rbac: the roles by which it decides; None where it needs none.
     """
 
     settings: Settings
@@ -44,6 +49,7 @@ class Services:
     lifecycle: Lifecycle
     garbage: Garbage
     authorizer: Authorizer
+    rbac: "Rbac | None" = None
 
     def now(self) -> str:
         """Return the time as a Kubernetes timestamp."""
@@ -53,12 +59,16 @@ class Services:
         """Let the server's own pictures know of a write before it is answered."""
         if not served.kind.namespaced:
             self._observe(served.kind.key, cluster, stored, deleted=False)
+        if self.rbac is not None and served.kind.group == RBAC_GROUP:
+            self.rbac.policies.observe(served.kind.plural, stored)
         self.garbage.wrote(served, cluster, stored)
 
     def removed(self, served: Served, cluster: str, namespace: str, stored: StoredObject) -> None:
         """Let the server's own pictures know of a deletion; `stored` carries its revision."""
         if not served.kind.namespaced:
             self._observe(served.kind.key, cluster, stored, deleted=True)
+        if self.rbac is not None and served.kind.group == RBAC_GROUP:
+            self.rbac.policies.observe(served.kind.plural, stored, deleted=True)
         self.lifecycle.content_left(cluster, namespace)
         self.garbage.removed(cluster, stored)
         if served.kind.key == SERVICE_ACCOUNT_KEY and stored.key.endswith("/default"):

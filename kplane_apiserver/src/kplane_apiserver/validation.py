@@ -51,25 +51,29 @@ _VALUE_WORDS = (
 )
 
 
-def _subdomain(name: str) -> str:
+def subdomain_fault(name: str) -> str:
+    """Return what is wrong with a DNS subdomain; empty when nothing is."""
     if len(name) > _SUBDOMAIN_LENGTH:
         return f"must be no more than {_SUBDOMAIN_LENGTH} characters"
     return "" if _DNS_SUBDOMAIN(name) else _SUBDOMAIN_WORDS
 
 
-def _label(name: str) -> str:
+def dns_label_fault(name: str) -> str:
+    """Return what is wrong with a DNS label; empty when nothing is."""
     if len(name) > _LABEL_LENGTH:
         return f"must be no more than {_LABEL_LENGTH} characters"
     return "" if _DNS_LABEL(name) else _LABEL_WORDS
 
 
-def _1035_label(name: str) -> str:
+def dns_1035_label_fault(name: str) -> str:
+    """Return what is wrong with a DNS-1035 label; empty when nothing is."""
     if len(name) > _LABEL_LENGTH:
         return f"must be no more than {_LABEL_LENGTH} characters"
     return "" if _DNS_1035(name) else _1035_WORDS
 
 
-def _path_segment(name: str) -> str:
+def path_segment_fault(name: str) -> str:
+    """Return what is wrong with a segment of a path; empty when nothing is."""
     if name in {".", ".."}:
         return f"may not be '{name}'"
     found = next((char for char in "/%" if char in name), "")
@@ -87,12 +91,12 @@ def _cluster_id(name: str) -> str:
 # As upstream's strategies choose; every other kind, and every custom one, has a DNS subdomain for a name.
 _NAME_RULES = MappingProxyType(
     {
-        "namespaces": _label,
-        "services": _1035_label,
-        "roles.rbac.authorization.k8s.io": _path_segment,
-        "rolebindings.rbac.authorization.k8s.io": _path_segment,
-        "clusterroles.rbac.authorization.k8s.io": _path_segment,
-        "clusterrolebindings.rbac.authorization.k8s.io": _path_segment,
+        "namespaces": dns_label_fault,
+        "services": dns_1035_label_fault,
+        "roles.rbac.authorization.k8s.io": path_segment_fault,
+        "rolebindings.rbac.authorization.k8s.io": path_segment_fault,
+        "clusterroles.rbac.authorization.k8s.io": path_segment_fault,
+        "clusterrolebindings.rbac.authorization.k8s.io": path_segment_fault,
         "clusters.kplane.dev": _cluster_id,
     }
 )
@@ -124,7 +128,7 @@ def _name_faults(kind: Kind, metadata: Mapping[str, Any]) -> Iterator[StatusCaus
         yield field_invalid("metadata.name", name, "must be a string")
     elif not name:
         yield field_required("metadata.name", "name or generateName is required")
-    elif fault := _NAME_RULES.get(kind.group_resource, _subdomain)(name):
+    elif fault := _NAME_RULES.get(kind.group_resource, subdomain_fault)(name):
         yield field_invalid("metadata.name", name, fault)
 
 
@@ -136,14 +140,12 @@ def _label_faults(metadata: Mapping[str, Any]) -> Iterator[StatusCause]:
         yield field_invalid("metadata.labels", labels, "must be a map of strings")
         return
     for key, value in labels.items():
-        if fault := _qualified_name_fault(key):
+        if fault := qualified_name_fault(key):
             yield field_invalid("metadata.labels", key, fault)
         if not isinstance(value, str):
             yield field_invalid("metadata.labels", value, "must be a string")
-        elif len(value) > _LABEL_LENGTH:
-            yield field_invalid("metadata.labels", value, f"must be no more than {_LABEL_LENGTH} characters")
-        elif value and not _QUALIFIED_NAME(value):
-            yield field_invalid("metadata.labels", value, _VALUE_WORDS)
+        elif fault := label_value_fault(value):
+            yield field_invalid("metadata.labels", value, fault)
 
 
 def _annotation_faults(metadata: Mapping[str, Any]) -> Iterator[StatusCause]:
@@ -155,7 +157,7 @@ def _annotation_faults(metadata: Mapping[str, Any]) -> Iterator[StatusCause]:
         return
     size = 0
     for key, value in annotations.items():
-        if fault := _qualified_name_fault(key.lower()):
+        if fault := qualified_name_fault(key.lower()):
             yield field_invalid("metadata.annotations", key, fault)
         if not isinstance(value, str):
             yield field_invalid("metadata.annotations", value, f"the value of {key!r} must be a string")
@@ -172,7 +174,7 @@ def _finalizer_faults(finalizers: object) -> Iterator[StatusCause]:
     for finalizer in finalizers:
         if not isinstance(finalizer, str):
             yield field_invalid("metadata.finalizers", finalizer, "must be a string")
-        elif fault := _qualified_name_fault(finalizer):
+        elif fault := qualified_name_fault(finalizer):
             yield field_invalid("metadata.finalizers", finalizer, fault)
 
 
@@ -199,14 +201,22 @@ def _owner_faults(references: object) -> Iterator[StatusCause]:
             controller = controller or name
 
 
-def _qualified_name_fault(key: str) -> str:
+def qualified_name_fault(key: str) -> str:
+    """Return what is wrong with the key of a label or annotation; empty when nothing is."""
     prefix, slash, name = key.rpartition("/")
     if slash and not prefix:
         return "prefix part must be non-empty"
-    if slash and (fault := _subdomain(prefix)):
+    if slash and (fault := subdomain_fault(prefix)):
         return f"prefix part {fault}"
     if not name:
         return "name part must be non-empty"
     if len(name) > _LABEL_LENGTH:
         return f"name part must be no more than {_LABEL_LENGTH} characters"
     return "" if _QUALIFIED_NAME(name) else _QUALIFIED_WORDS
+
+
+def label_value_fault(value: str) -> str:
+    """Return what is wrong with the value of a label; empty when nothing is."""
+    if len(value) > _LABEL_LENGTH:
+        return f"must be no more than {_LABEL_LENGTH} characters"
+    return "" if not value or _QUALIFIED_NAME(value) else _VALUE_WORDS

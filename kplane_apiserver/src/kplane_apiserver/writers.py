@@ -26,6 +26,7 @@ from kplane_apiserver.kinds import EVENTS, Kind
 from kplane_apiserver.negotiate import Form, negotiate
 from kplane_apiserver.params import WriteOptions, write_options
 from kplane_apiserver.patches import APPLY_PATCH, apply_patch
+from kplane_apiserver.rbac import RBAC_GROUP
 from kplane_apiserver.readers import object_response
 from kplane_apiserver.schemas import Guard, guard_for
 from kplane_apiserver.services import Services
@@ -118,6 +119,8 @@ async def store_new(
     """
     kind, route = served.kind, request.route
     cluster, namespace = route.cluster, route.namespace
+    if services.rbac is not None and kind.group == RBAC_GROUP:
+        services.rbac.escalation.check(request, kind, document, None)
     guard = guard_for(kind, options.field_validation, request.warnings)
     guard.fit(document)
     now = services.now()
@@ -260,6 +263,8 @@ async def write_change(
     route = request.route
     key = served.key(route.cluster, route.namespace, route.name)
     tracking = tracking or _tracking(request, served.kind, options, services.now())
+    if services.rbac is not None and served.kind.group == RBAC_GROUP:
+        change = services.rbac.escalation.guarded(request, served.kind, change)
     patched = request.method == "PATCH"
     guard = guard_for(served.kind, options.field_validation, request.warnings, patched=patched)
     attempt = _Attempt(services, served, route.cluster, subresource, change, tracking, guard)

@@ -1,0 +1,122 @@
+"""Who may do what is decided by the cluster's own roles and bindings, from the moment they are written."""
+
+PODS = "/api/v1/namespaces/default/pods"
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def message(answer):
+    assert answer.status_code == 403, answer.text
+    return answer.json()["message"]
+
+
+def test_a_user_without_roles_may_discover_and_nothing_else(admin):
+    alice = admin("alice")
+    for path in ("/api", "/apis", "/apis/apps/v1", "/version", "/healthz", "/openapi/v3"):
+        assert alice.get(path).status_code == 200, path
+    assert alice.get("/metrics").status_code == 403
+    assert alice.get("/snapshot").status_code == 403
+    expected = 'pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "default"'
+    assert message(alice.get(PODS)) == expected
+    assert message(alice.get("/api/v1/nodes")).endswith('in API group "" at the cluster scope')
+
+
+def test_a_binding_holds_from_its_answer_on_and_until_its_deletion_is_answered(admin, make):
+    alice = admin("alice")
+    admin.made(make.roles, make.role("reader", make.rule("get,list,watch", "configmaps")))
+    assert alice.get(MAPS).status_code == 403
+    admin.made(make.bindings, make.binding("alices", "Role/reader", "User/alice"))
+    assert alice.get(MAPS).status_code == 200
+    assert alice.get("/api/v1/namespaces/kube-system/configmaps").status_code == 403
+    assert alice.post(MAPS, {"metadata": {"name": "a"}}).status_code == 403
+    assert admin.patch(f"{make.roles}/reader", {"rules": [make.rule("create", "configmaps")]}).status_code == 200
+    assert alice.get(MAPS).status_code == 403
+    assert alice.post(MAPS, {"metadata": {"name": "a"}}).status_code == 201
+    assert admin.delete(f"{make.bindings}/alices").status_code == 200
+    assert alice.post(MAPS, {"metadata": {"name": "b"}}).status_code == 403
+
+
+def test_a_role_binding_gives_a_cluster_role_in_its_namespace_only(admin, make):
+    admin.made(make.bindings, make.binding("devs", "ClusterRole/edit", "Group/dev"))
+    bob = admin("bob,dev")
+    assert bob.post(MAPS, {"metadata": {"name": "a"}}).status_code == 201
+    assert bob.get("/api/v1/namespaces/default").status_code == 200
+    assert bob.get("/api/v1/namespaces").status_code == 403
+    assert bob.get("/api/v1/configmaps").status_code == 403
+    assert bob.get(make.roles).status_code == 403
+    assert admin("carol").get(MAPS).status_code == 403
+
+
+def test_a_service_account_is_its_user_name(admin, make):
+    admin.made(make.bindings, make.binding("robots", "ClusterRole/view", "ServiceAccount//robot"))
+    assert admin("system:serviceaccount:default:robot").get(MAPS).status_code == 200
+    assert admin("system:serviceaccount:other:robot").get(MAPS).status_code == 403
+    assert admin("robot").get(MAPS).status_code == 403
+
+
+def test_roles_of_one_cluster_say_nothing_in_another(admin, strict, make):
+    admin.made(make.cluster_bindings, make.binding("all", "ClusterRole/cluster-admin", "User/alice"))
+    assert admin("alice").get("/api/v1/secrets").status_code == 200
+    other = type(admin)(strict.cluster(), "admin")
+    assert other.get("/api/v1/namespaces").status_code == 200
+    assert other("alice").get("/api/v1/secrets").status_code == 403
+
+
+def test_names_allow_what_upstream_lets_them_allow(admin, make):
+    rule = make.rule("get,list,watch,create,delete,deletecollection", "configmaps", names="one")
+    admin.made(make.roles, make.role("named", rule))
+    admin.made(make.bindings, make.binding("named", "Role/named", "User/alice"))
+    alice = admin("alice")
+    for name in ("one", "two"):
+        admin.made(MAPS, {"metadata": {"name": name}})
+    assert alice.get(f"{MAPS}/one").status_code == 200
+    assert alice.get(f"{MAPS}/two").status_code == 403
+    assert alice.get(MAPS).status_code == 403
+    assert alice.get(MAPS, fieldSelector="metadata.name=one").status_code == 200
+    assert alice.get(MAPS, fieldSelector="metadata.name=two").status_code == 403
+    # Upstream knows no name of an object that is being created.
+    assert alice.post(MAPS, {"metadata": {"name": "one"}}).status_code == 403
+    assert alice.delete(MAPS).status_code == 403
+    assert alice.delete(f"{MAPS}/one").status_code == 200
+
+
+def test_a_missing_role_is_told_in_the_refusal(admin, make):
+    admin.made(make.cluster_bindings, make.binding("broken", "ClusterRole/nothing", "User/alice"))
+    admin.made(make.bindings, make.binding("broken", "Role/nothing", "User/alice"))
+    told = message(admin("alice").get(MAPS))
+    assert told.endswith(
+        ': RBAC: [clusterrole.rbac.authorization.k8s.io "nothing" not found, '
+        'role.rbac.authorization.k8s.io "nothing" not found]'
+    )
+
+
+def test_edit_and_view_gather_roles_by_their_label(admin, make):
+    admin.made(make.cluster_bindings, make.binding("alices", "ClusterRole/edit", "User/alice"))
+    alice = admin("alice")
+    assert alice.get("/api/v1/nodes").status_code == 403
+    label = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
+    admin.made(make.cluster_roles, make.role("nodes", make.rule("list", "nodes"), labels=label))
+    assert alice.get("/api/v1/nodes").status_code == 200  # edit gathers view, which gathers this
+    assert admin.delete(f"{make.cluster_roles}/nodes").status_code == 200
+    assert alice.get("/api/v1/nodes").status_code == 403
+
+
+def test_an_apply_that_creates_needs_create(admin, make):
+    admin.made(make.roles, make.role("patcher", make.rule("patch", "configmaps")))
+    admin.made(make.bindings, make.binding("patcher", "Role/patcher", "User/alice"))
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
+    apply = {"kind": "apply-patch+yaml", "fieldManager": "m"}
+    assert admin("alice").patch(f"{MAPS}/a", manifest, **apply).status_code == 403
+    assert admin.patch(f"{MAPS}/a", manifest, **apply).status_code == 201
+    assert admin("alice").patch(f"{MAPS}/a", {**manifest, "data": {"k": "w"}}, **apply, force="true").status_code == 200
+
+
+def test_only_some_may_make_clusters_and_only_in_the_root_cluster(strict, admin, make):
+    root = type(admin)(strict.cluster("root"), "admin")
+    clusters = "/apis/kplane.dev/v1/clusters"
+    assert root("alice").get(clusters).status_code == 403
+    root.made(make.cluster_bindings, make.binding("viewers", "ClusterRole/kplane:cluster-viewer", "User/alice"))
+    root.made(make.cluster_bindings, make.binding("managers", "ClusterRole/kplane:cluster-manager", "User/bob"))
+    assert root("alice").get(clusters).status_code == 200
+    assert root("alice").post(clusters, {"metadata": {"name": "made-by-alice"}}).status_code == 403
+    assert root("bob").post(clusters, {"metadata": {"name": "made-by-bob"}}).status_code == 201
+    assert admin.get(f"{make.cluster_roles}/kplane:cluster-manager").status_code == 404

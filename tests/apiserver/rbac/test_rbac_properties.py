@@ -1,0 +1,308 @@
+"""Decisions over random roles and bindings are those of a naive evaluator that reads the objects one by one."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kplane_apiserver.authorization import Attributes
+from kplane_apiserver.identity import User
+from kplane_apiserver.rbac.authorizer import RbacAuthorizer
+from kplane_apiserver.rbac.defaults import base, defaults
+from kplane_apiserver.rbac.policies import PLURALS, Policies
+from kplane_apiserver.stores import StoreSet
+from kplane_core.engine.factory import EngineConnection
+from kplane_core.storage.interface import StoredObject
+from kplane_memory.engine import MemoryEngine
+
+CLUSTERS = ("c1", "c10", "root")
+NAMESPACES = ("a", "b")
+NAMES = ("r1", "r2", "r3")
+LABELS = ({}, {"x": "1"}, {"x": "2"}, {"x": "1", "y": "1"})
+VERBS, GROUPS, RESOURCES = ("get", "list", "*"), ("", "apps", "*"), ("pods", "pods/log", "*/log", "*", "nodes")
+OBJECTS, PATHS = ("o1", "o2"), ("/a", "/a/*", "/a/b", "*", "/*")
+USERS = ("alice", "system:serviceaccount:a:robot", "bob")
+USER_GROUPS = ("dev", "ops", "system:authenticated")
+
+
+def some(values, most=2):
+    return st.lists(st.sampled_from(values), max_size=most)
+
+
+RULE = st.fixed_dictionaries(
+    {"verbs": some(VERBS)},
+    optional={
+        "apiGroups": some(GROUPS, 3),
+        "resources": some(RESOURCES, 5),
+        "resourceNames": some(OBJECTS),
+        "nonResourceURLs": some(PATHS),
+    },
+)
+SELECTOR = st.one_of(
+    st.sampled_from(LABELS).map(lambda labels: {"matchLabels": labels}),
+    st.just({"matchExpressions": [{"key": "x", "operator": "Exists"}]}),
+    st.just({"matchExpressions": [{"key": "x", "operator": "NotIn", "values": ["1"]}]}),
+)
+ROLE = st.fixed_dictionaries(
+    {"rules": st.lists(RULE, max_size=2), "labels": st.sampled_from(LABELS)},
+    optional={"selectors": st.lists(SELECTOR, min_size=1, max_size=2)},
+)
+SUBJECT = st.one_of(
+    st.sampled_from(USERS).map(lambda name: {"kind": "User", "name": name}),
+    st.sampled_from(USER_GROUPS).map(lambda name: {"kind": "Group", "name": name}),
+    st.just({"kind": "ServiceAccount", "name": "robot"}),
+    st.sampled_from(NAMESPACES).map(lambda one: {"kind": "ServiceAccount", "name": "robot", "namespace": one}),
+)
+BINDING = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(["Role", "ClusterRole"]),
+        "ref": st.sampled_from((*NAMES, "absent", "view")),
+        "subjects": st.lists(SUBJECT, max_size=2),
+    }
+)
+PLACE = st.tuples(st.sampled_from(CLUSTERS), st.sampled_from(("", *NAMESPACES)), st.sampled_from((*NAMES, "view")))
+WORLD = st.fixed_dictionaries(
+    {
+        "roles": st.dictionaries(PLACE, ROLE, max_size=8),
+        "bindings": st.dictionaries(PLACE, BINDING, max_size=12),
+        # Which objects of the base are stored, per cluster; a cluster in which none is, is older than they are.
+        "base": st.dictionaries(
+            st.sampled_from(CLUSTERS),
+            st.one_of(st.just(range(14)), st.sets(st.integers(0, 13), min_size=1)).map(frozenset),
+        ),
+    }
+)
+QUESTION = st.builds(
+    Attributes,
+    user=st.builds(User, st.sampled_from(USERS), st.just(""), some(USER_GROUPS).map(tuple)),
+    cluster=st.sampled_from(CLUSTERS),
+    verb=st.sampled_from(("get", "list", "watch", "*")),
+    group=st.sampled_from(("", "apps", "batch")),
+    resource=st.sampled_from(("", "pods", "nodes", "*")),
+    subresource=st.sampled_from(("", "log", "status")),
+    namespace=st.sampled_from(("", *NAMESPACES)),
+    name=st.sampled_from(("", "o1", "o3")),
+    path=st.sampled_from(("/", "/a", "/a/b", "/a/b/c", "/ab", "/api", "/healthz")),
+)
+
+
+# --- the naive evaluator ----------------------------------------------------------------------------------------------
+
+
+def selects(selector, labels):
+    for key, value in selector.get("matchLabels", {}).items():
+        if labels.get(key) != value:
+            return False
+    for one in selector.get("matchExpressions", ()):
+        if one["operator"] == "Exists" and one["key"] not in labels:
+            return False
+        if one["operator"] == "NotIn" and labels.get(one["key"]) in one["values"]:
+            return False
+    return True
+
+
+def rules_of(world, cluster, name, seen=()):
+    role = world["roles"].get((cluster, "", name))
+    if role is None:
+        return None
+    if "selectors" not in role:
+        return role["rules"]
+    return [
+        rule
+        for (where, namespace, other), one in world["roles"].items()
+        if (where, namespace) == (cluster, "") and other not in (*seen, name)
+        if any(selects(selector, one["labels"]) for selector in role["selectors"])
+        for rule in rules_of(world, cluster, other, (*seen, name))
+    ]
+
+
+def matches(rule, asked):
+    def has(field, *wanted):
+        return any(one in rule.get(field, ()) for one in wanted)
+
+    if not has("verbs", asked.verb, "*"):
+        return False
+    if not asked.resource:
+        return any(
+            url == asked.path or (url.endswith("*") and asked.path.startswith(url.rstrip("*")))
+            for url in rule.get("nonResourceURLs", ())
+        )
+    combined = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+    wanted = [combined, "*", *([f"*/{asked.subresource}"] if asked.subresource else ())]
+    if not has("apiGroups", asked.group, "*") or not has("resources", *wanted):
+        return False
+    return not rule.get("resourceNames") or asked.name in rule["resourceNames"]
+
+
+def applies(subject, namespace, user):
+    if subject["kind"] == "User":
+        return user.name == subject["name"]
+    if subject["kind"] == "Group":
+        return subject["name"] in user.groups
+    where = subject.get("namespace") or namespace
+    return bool(where) and user.name == f"system:serviceaccount:{where}:{subject['name']}"
+
+
+def allowed(world, asked):
+    for (cluster, namespace, _), binding in world["bindings"].items():
+        if cluster != asked.cluster or namespace not in ("", asked.namespace if asked.resource else ""):
+            continue
+        if not any(applies(subject, namespace, asked.user) for subject in binding["subjects"]):
+            continue
+        if binding["kind"] == "ClusterRole":
+            rules = rules_of(world, cluster, binding["ref"])
+        else:
+            role = world["roles"].get((cluster, namespace, binding["ref"])) if namespace else None
+            rules = role and role["rules"]
+        if any(matches(rule, asked) for rule in rules or ()):
+            return True
+    return False
+
+
+# --- the same as stored objects ---------------------------------------------------------------------------------------
+
+
+STORES = StoreSet(EngineConnection(MemoryEngine()).store)
+
+
+def new_policies():
+    return Policies(STORES, base(root=False), base(root=True), "root")
+
+
+REVISIONS = itertools.count(1)
+
+
+def write(policies, plural, place, document):
+    cluster, namespace, name = place
+    key = policies.served(plural).key(cluster, namespace, name)
+    raw = json.dumps(document or {}).encode()
+    policies.observe(plural, StoredObject(key, next(REVISIONS), raw), deleted=document is None)
+
+
+def role_document(role, namespace):
+    document = {"metadata": {"labels": role["labels"]}, "rules": role["rules"]}
+    if "selectors" in role and not namespace:
+        document["aggregationRule"] = {"clusterRoleSelectors": role["selectors"]}
+    return document
+
+
+def binding_document(binding):
+    ref = {"kind": binding["kind"], "name": binding["ref"], "apiGroup": "rbac.authorization.k8s.io"}
+    return {"metadata": {}, "roleRef": ref, "subjects": binding["subjects"]}
+
+
+def base_of(world, cluster):
+    """Return the objects of the base that a cluster has."""
+    every = defaults(root=cluster == "root")
+    stored = [one for place, one in enumerate(every) if place in world["base"].get(cluster, ())]
+    own = {"clusterroles": world["roles"], "clusterrolebindings": world["bindings"]}
+    left = [one for one in stored if (cluster, "", one.name) not in own[one.plural]]
+    return left or every
+
+
+def with_base(world):
+    """Return what the naive evaluator has to know: the same, with the base's objects written out."""
+    roles, bindings = dict(world["roles"]), dict(world["bindings"])
+    for cluster in CLUSTERS:
+        for one in base_of(world, cluster):
+            document = one.document
+            if one.plural == "clusterroles":
+                role = {"rules": document.get("rules", []), "labels": document["metadata"]["labels"]}
+                if "aggregationRule" in document:
+                    role["selectors"] = document["aggregationRule"]["clusterRoleSelectors"]
+                roles.setdefault((cluster, "", one.name), role)
+            else:
+                ref = document["roleRef"]
+                role = {"kind": ref["kind"], "ref": ref["name"], "subjects": document["subjects"]}
+                bindings.setdefault((cluster, "", one.name), role)
+    return {"roles": roles, "bindings": bindings}
+
+
+def tell(policies, world):
+    for cluster, stored in world["base"].items():
+        for place, one in enumerate(defaults(root=cluster == "root")):
+            if place in stored:
+                write(policies, one.plural, (cluster, "", one.name), one.document)
+    for place, binding in world["bindings"].items():
+        plural = "rolebindings" if place[1] else "clusterrolebindings"
+        write(policies, plural, place, binding_document(binding))
+    for place, role in world["roles"].items():
+        write(policies, "roles" if place[1] else "clusterroles", place, role_document(role, place[1]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(world=WORLD, questions=st.lists(QUESTION, min_size=1, max_size=12))
+def test_decisions_are_those_of_a_naive_evaluator(world, questions):
+    policies = new_policies()
+    tell(policies, world)
+    authorizer, whole = RbacAuthorizer(policies), with_base(world)
+    for asked in questions:
+        assert authorizer.authorize(asked).allowed == allowed(whole, asked), asked
+
+
+@settings(max_examples=150, deadline=None)
+@given(before=WORLD, after=WORLD, questions=st.lists(QUESTION, min_size=1, max_size=12))
+def test_what_was_worked_out_before_a_change_is_forgotten(before, after, questions):
+    policies = new_policies()
+    authorizer = RbacAuthorizer(policies)
+    tell(policies, before)
+    for asked in questions:
+        authorizer.authorize(asked)
+    for kind, plurals in (("roles", ("clusterroles", "roles")), ("bindings", ("clusterrolebindings", "rolebindings"))):
+        for place in before[kind].keys() - after[kind].keys():
+            write(policies, plurals[bool(place[1])], place, None)
+    for cluster in before["base"]:
+        for one in defaults(root=cluster == "root"):
+            write(policies, one.plural, (cluster, "", one.name), None)
+    tell(policies, after)
+    whole = with_base(after)
+    for asked in questions:
+        assert authorizer.authorize(asked).allowed == allowed(whole, asked), asked
+
+
+@settings(max_examples=150, deadline=None)
+@given(world=WORLD, questions=st.lists(QUESTION, min_size=1, max_size=8))
+def test_one_cluster_never_speaks_for_another(world, questions):
+    alone = {
+        kind: {place: one for place, one in found.items() if "c1" in (place, place[0])} for kind, found in world.items()
+    }
+    policies, only = new_policies(), new_policies()
+    tell(policies, world)
+    tell(only, alone)
+    for asked in questions:
+        if asked.cluster == "c1":
+            assert RbacAuthorizer(policies).authorize(asked) == RbacAuthorizer(only).authorize(asked)
+
+
+@settings(max_examples=60, deadline=None)
+@given(world=WORLD, question=QUESTION, count=st.integers(9, 30))
+def test_a_subject_with_many_roles_is_judged_alike(world, question, count):
+    policies = new_policies()
+    bindings = {
+        (cluster, namespace, f"{name}-{number}"): one
+        for number in range(count)
+        for (cluster, namespace, name), one in world["bindings"].items()
+    }
+    many = {**world, "bindings": bindings}
+    tell(policies, many)
+    assert RbacAuthorizer(policies).authorize(question).allowed == allowed(with_base(many), question)
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"metadata":{},"rules":1,"roleRef":1}', b"\xff"])
+def test_what_cannot_be_read_allows_nothing_and_is_told(plural, raw):
+    policies = new_policies()
+    namespace = "a" if plural in ("roles", "rolebindings") else ""
+    ref = "Role" if plural == "roles" else "ClusterRole"
+    subjects = [{"kind": "User", "name": "alice"}]
+    binding = binding_document({"kind": ref, "ref": "broken", "subjects": subjects})
+    write(policies, "rolebindings", ("c1", "a", "good"), binding)
+    key = policies.served(plural).key("c1", namespace, "broken")
+    policies.observe(plural, StoredObject(key, next(REVISIONS), raw))
+    decision = RbacAuthorizer(policies).authorize(
+        Attributes(User("alice"), "c1", "get", resource="pods", namespace="a")
+    )
+    assert not decision.allowed
+    assert f'{plural[:-1]}.rbac.authorization.k8s.io "broken" cannot be read' in decision.reason
