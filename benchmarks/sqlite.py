@@ -2,64 +2,156 @@
 
 import asyncio
 import itertools
+import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.harness.results import Result
+import attrs
+
+from benchmarks.harness import slowsync
+from benchmarks.harness.results import Result, Unavailable
 from benchmarks.harness.timing import Rate, best_of
 from benchmarks.harness.workload import pod
 from kplane_apiserver.serve import new_event_loop
 from kplane_core.engine import Compacted, CompactionPolicy, EngineConnection, Written
 from kplane_core.storage import Resource, Store
+from kplane_memory.engine import MemoryEngine
 from kplane_sqlite.engine import SqliteEngine
 from kplane_sqlite.opening import Settings
 
 SUMMARY = "create alone and at 64 concurrent, get, list and the size of the file on the sqlite backend, in process"
 
 _POD = pod("web-0")
+_PODS = Resource("pods", "/pods/", "v1", "Pod")
 _WRITERS = 64
+_GAIN = 10.0  # times as much as one writer alone, where the disk is what it waits for
 _SLOW_SYNC = 0.001  # seconds; slower disks make group commit worth its while
+_DELAYS = (0.001, 0.002, 0.005)  # seconds by which syncs are made slower, to see just that
 _SIZE = 500  # bytes of a value in the test of the file's size
 _KEYS = 1_000
 _UPDATES = 200_000
 
 
-def measure(tries: int) -> Iterable[Result]:
+@attrs.frozen
+class Writes:
+    """What the disk and the backend on it were found to do.
+
+    Attributes:
+        sync: seconds that the disk takes for a page to be safe.
+        alone: creates one after the other.
+        together: creates by many writers at once.
+    """
+
+    sync: float
+    alone: Rate
+    together: Rate
+
+    @property
+    def gain(self) -> float:
+        """How many times as much the many get done."""
+        return self.together.wall / self.alone.wall
+
+
+def measure(tries: int) -> Iterator[Result]:
     """Measure everything, each as the best of `tries`."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner, tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        return runner.run(_measure(tries, Path(folder)))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner, tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        folder = Path(name)
+        bare = runner.run(_memory(tries))
+        yield from runner.run(_measure(tries, folder, bare))
+        yield from runner.run(_size_of_file(folder))
+        yield from _on_slower_disks(folder, tries)
 
 
-async def _measure(tries: int, folder: Path) -> list[Result]:
+async def _measure(tries: int, folder: Path, bare: Rate) -> list[Result]:
     sync = _sync_time(folder)
     connection = EngineConnection(await SqliteEngine.open(Settings(folder / "kplane.db")))
-    store = connection.store(Resource("pods", "/pods/", "v1", "Pod"))
+    store = connection.store(_PODS)
     try:
-        alone = await _creates(store, "alone", 1, 200, tries)
-        together = await _creates(store, "together", _WRITERS, 40, tries)
-        results = [
-            _rate("create, one after the other", alone, note="a pod of about 1,700 bytes; each waits for the disk"),
-            _rate(f"create, {_WRITERS} at once", together, floor=5_000),
-            Result(
-                "create at once against one after the other",
-                together.wall / alone.wall,
-                "x",
-                # Alone it is the disk that takes the time, at once the processor.
-                by_cpu=together.cpu / alone.wall,
-                floor=10.0 if sync >= _SLOW_SYNC else None,
-                note=f"this disk syncs in {sync * 1000:.2f} ms; below {_SLOW_SYNC * 1000:g} ms there is no floor: "
-                "the disk is no bottleneck that many writers could share",
-            ),
-            await _gets(store, tries),
-            await _lists(store, tries),
-        ]
+        writes = await _writes(store, sync, tries)
+        return [*_of_writes(writes, bare), await _gets(store, tries), await _lists(store, tries)]
     finally:
         await connection.aclose()
-    return [*results, *await _size_of_file(folder)]
+
+
+def _of_writes(writes: Writes, bare: Rate) -> Iterator[Result]:
+    yield _rate("create, one after the other", writes.alone, note="a pod of about 1,700 bytes; each waits for the disk")
+    yield _rate(f"create, {_WRITERS} at once", writes.together, floor=5_000)
+    yield _rate(f"create, {_WRITERS} at once, in memory", bare, note="the memory backend: all of it but the database")
+    note = f"this disk syncs in {writes.sync * 1000:.2f} ms"
+    if writes.sync < _SLOW_SYNC:
+        note += (
+            f"; below {_SLOW_SYNC * 1000:g} ms there is no floor: the processor is the bottleneck, and would allow "
+            f"{bare.wall / writes.alone.wall:.1f} x if the database cost nothing"
+        )
+    yield Result(
+        "create at once against one after the other",
+        writes.gain,
+        "x",
+        # Alone it is the disk that takes the time, at once the processor.
+        by_cpu=writes.together.cpu / writes.alone.wall,
+        floor=_GAIN if writes.sync >= _SLOW_SYNC else None,
+        note=note,
+    )
+
+
+def _on_slower_disks(folder: Path, tries: int) -> Iterator[Result]:
+    """Measure the writes in processes whose syncs take longer, or say on standard error why not."""
+    try:
+        library = slowsync.build(folder)
+    except Unavailable as reason:
+        print(f"sqlite: no slower disk: {reason}", file=sys.stderr)
+        return
+    for delay in _DELAYS:
+        slower = f"{delay * 1000:g} ms slower"
+        writes = _in_child(folder, tries, library, delay)
+        note = f"syncs take {writes.sync * 1000:.2f} ms there; one after the other {writes.alone.wall:.0f}/s"
+        yield Result(f"create, {_WRITERS} at once, syncs {slower}", writes.together.wall, "/s", floor=5_000, note=note)
+        yield Result(f"create at once against alone, syncs {slower}", writes.gain, "x", floor=_GAIN)
+
+
+def _in_child(folder: Path, tries: int, library: Path, delay: float) -> Writes:
+    own = folder / f"slower-{delay}"
+    own.mkdir()
+    command = [sys.executable, "-m", "benchmarks.sqlite", str(own), str(tries)]
+    done = subprocess.run(
+        command, env=slowsync.environment(library, delay), capture_output=True, text=True, check=False, timeout=300
+    )
+    if done.returncode:
+        raise Unavailable(f"the process with slower syncs failed: {done.stderr.strip()[-500:]}")
+    found = json.loads(done.stdout)
+    writes = Writes(found["sync"], Rate(**found["alone"]), Rate(**found["together"]))
+    if writes.sync < delay:
+        raise Unavailable(f"syncs were to take {delay * 1000:g} ms longer, and take {writes.sync * 1000:.2f} ms")
+    return writes
+
+
+async def _child(folder: Path, tries: int) -> Writes:
+    """Measure the writes in a folder: all that the processes with slower syncs do."""
+    sync = _sync_time(folder)
+    connection = EngineConnection(await SqliteEngine.open(Settings(folder / "kplane.db")))
+    try:
+        return await _writes(connection.store(_PODS), sync, tries)
+    finally:
+        await connection.aclose()
+
+
+async def _memory(tries: int) -> Rate:
+    connection = EngineConnection(MemoryEngine())
+    try:
+        return await _creates(connection.store(_PODS), "together", _WRITERS, 40, tries)
+    finally:
+        await connection.aclose()
+
+
+async def _writes(store: Store, sync: float, tries: int) -> Writes:
+    alone = await _creates(store, "alone", 1, 200, tries)
+    return Writes(sync, alone, await _creates(store, "together", _WRITERS, 40, tries))
 
 
 def _sync_time(folder: Path) -> float:
@@ -150,3 +242,8 @@ async def _size_of_file(folder: Path) -> list[Result]:
 
 def _rate(name: str, rate: Rate, floor: float | None = None, note: str = "") -> Result:
     return Result(name, rate.wall, "/s", rate.cpu, floor, note=note)
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=new_event_loop) as own:
+        print(json.dumps(attrs.asdict(own.run(_child(Path(sys.argv[1]), int(sys.argv[2]))))))
