@@ -210,6 +210,14 @@ def test_rules_have_the_functions_and_types_of_kubernetes(text):
         (rule("true\n&& true"), "message", "Required value: message must be specified if rule contains line breaks"),
         (rule("true", reason="Odd"), "reason", 'Unsupported value: "Odd": supported values: "FieldValueDuplicate"'),
         (rule("true", messageExpression="1 +"), "messageExpression", 'Invalid value: "1 +": compilation failed'),
+        (rule("1"), "rule", 'Invalid value: "1": cel expression must evaluate to a bool'),
+        (
+            rule("true", messageExpression="1"),
+            "messageExpression",
+            'Invalid value: "1": messageExpression must evaluate',
+        ),
+        (rule("true", fieldPath=".x"), "fieldPath", 'Invalid value: ".x": fieldPath must be a valid path'),
+        (rule("true", fieldPath="n"), "fieldPath", 'Invalid value: "n": fieldPath must be a valid path'),
         (rule("true", optionalOldSelf=True), "optionalOldSelf", "Invalid value: true: may not be set if oldSelf"),
     ],
 )
@@ -240,12 +248,39 @@ def test_rules_are_enforced_over_http(cluster):
     ]
 
 
-def test_a_rule_beyond_this_cel_is_warned_of(cluster):
-    created = cluster.post(DEFINITIONS, definition(a(rule("{1: 2}.transformMap(k, v, v).size() == 0"), n=NUMBER)))
-    assert created.status_code == 201
-    [warning] = created.headers.get_list("warning")
-    assert f"{RULES}[0].rule: this rule is not enforced" in warning
-    assert cluster.post(WIDGETS, {"metadata": {"name": "w"}, "spec": {"n": 1}}).status_code == 201
+@pytest.mark.parametrize(
+    "text",
+    [
+        "self.n.foo()",
+        "authorizer.path('/')",
+        "lists.range(3) == []",
+        "[1].sum(1) == 1",
+        "self.list.transformSet(k, v, v)",
+    ],
+)
+def test_a_function_that_is_not_offered_is_refused_at_once_and_by_name(cluster, text):
+    answer = cluster.post(DEFINITIONS, definition(a(rule(text), n=NUMBER)))
+    assert answer.status_code == 422
+    [cause] = answer.json()["details"]["causes"]
+    assert cause["field"].endswith(f"{RULES}[0].rule")
+    assert "compilation failed: ERROR: <input>:1:" in cause["message"]
+    assert "undeclared reference" in cause["message"]
+
+
+def test_a_definition_keeps_a_rule_that_it_was_stored_with():
+    """A server that compiles more strictly than the one before does not lock the definitions."""
+    stored = definition(a(rule("foo(self.n)"), n=NUMBER))
+    changed = definition(a(rule("foo(self.n)"), n=NUMBER | {"description": "new"}))
+    assert prepare_crd(changed, stored, "now")["spec"]["versions"] == changed["spec"]["versions"]
+    assert definition_warnings(changed)[0].endswith("this rule is not enforced: it cannot be compiled")
+    with pytest.raises(InvalidError):
+        prepare_crd(definition(a(rule("bar(self.n)"), n=NUMBER)), stored, "now")
+
+
+def test_a_field_path_may_lead_through_lists_of_fields_and_maps():
+    inner = {"type": "object", "additionalProperties": a(**{"odd-name": TEXT})}
+    schema = a(rule("false", fieldPath=".map['a b']['odd-name']", message="m"), map=inner)
+    assert said(schema, {}) == [("FieldValueInvalid", "spec.map[a b].odd-name", "Invalid value: m")]
 
 
 def test_without_the_extra_rules_are_accepted_and_said_not_to_be_enforced(monkeypatch, caplog):

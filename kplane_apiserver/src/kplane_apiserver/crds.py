@@ -16,6 +16,7 @@ from kplane_apiserver.crd_names import NO_NAMES, NamesInUse, Verdict, judge_name
 from kplane_apiserver.jsonpath import JSONPathError, parse_jsonpath
 from kplane_apiserver.kinds import CustomKind, Kind, PrinterColumn
 from kplane_apiserver.schemas.definitions import conversion_faults, rule_faults
+from kplane_apiserver.schemas.rules import RULES
 from kplane_apiserver.schemas.selectable import selectable_faults
 from kplane_apiserver.schemas.shape import check_shape
 from kplane_apiserver.structural import schema_faults
@@ -116,6 +117,7 @@ def prepare_crd(
     causes = list(_faults(new, parsed, name))
     causes.extend(conversion_faults(spec, None if old is None else _section(old, "spec")))
     if old is not None:
+        causes = _without_old_faults(causes, old)
         causes.extend(_update_faults(parsed, old))
     if causes:
         raise invalid(causes, kind=CRD_KIND, name=name, group=CRD_GROUP)
@@ -361,6 +363,20 @@ def _scale_faults(scale: _Scale, path: str) -> Iterator[StatusCause]:
     if scale.label_selector_path and not scale.label_selector_path.startswith((".spec.", ".status.")):
         words = "should be a json path under either .spec or .status"
         yield field_invalid(f"{path}.labelSelectorPath", scale.label_selector_path, words)
+
+
+def _without_old_faults(causes: list[StatusCause], old: dict[str, Any]) -> list[StatusCause]:
+    """Forgive rules what they were stored with: to change something else in a definition must stay possible."""
+    if not any(RULES in cause.field for cause in causes):
+        return causes
+    versions = _parse_spec(_section(old, "spec")).versions or ()
+    known = {
+        cause
+        for position, version in enumerate(versions)
+        if version.schema and version.schema.openAPIV3Schema
+        for cause in rule_faults(version.schema.openAPIV3Schema, f"spec.versions[{position}].schema.openAPIV3Schema")
+    }
+    return [cause for cause in causes if cause not in known]
 
 
 def _update_faults(spec: _Spec, old: dict[str, Any]) -> Iterator[StatusCause]:

@@ -1,188 +1,140 @@
-"""The functions that Kubernetes adds to CEL, as far as the CEL runtime lets one add them from Python.
+"""The functions that Kubernetes adds to CEL, written in Python."""
 
-A URL, a quantity, an address or a network is a map to the runtime, which has no types of ours.
-"""
-
-import ipaddress
-import re
 from collections.abc import Callable, Iterator
-from decimal import Decimal, InvalidOperation
+from datetime import timedelta
+from itertools import pairwise
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-from kplane_apiserver.schemas.patterns import compile_pattern
-
-Row = tuple[str, tuple[str, ...], str, Callable[..., Any]]
-"""A function's name (with a dot before it for a method), its parameters, what it returns, and how."""
-
-_SUFFIXES = {
-    "": Decimal(1),
-    "n": Decimal("1e-9"),
-    "u": Decimal("1e-6"),
-    "m": Decimal("1e-3"),
-    **{suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
-    **{suffix: Decimal(1024) ** power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
-}
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+from kplane_apiserver.schemas import cel_cost
+from kplane_apiserver.schemas.cel_formats import format_rows
+from kplane_apiserver.schemas.cel_network import network_rows
+from kplane_apiserver.schemas.cel_strings import Row, format_text, string_rows
+from kplane_apiserver.schemas.cel_versions import version_rows
 
 
-def rows() -> Iterator[Row]:
-    """Yield the functions."""
-    yield from _texts_and_lists()
+def rows(matches: Callable[[str, str], list[str]]) -> Iterator[Row]:
+    """Yield the functions.
+
+    Args:
+        matches: returns all parts of a text that a pattern matches.
+    """
+    yield "kplane.tick", (), "bool", cel_cost.tick
+    yield "kplane.made", (), "bool", cel_cost.made
+    yield "kplane.stop", (), "dyn", cel_cost.stop
+    yield "kplane.string", ("any",), "string", _to_string
+    yield ".kplane_map", ("list",), "map", dict
+    yield ".kplane_merged", ("list",), "map", _merged
+    yield from string_rows()
+    yield from _patterns(matches)
+    yield from _lists()
     yield from _sets()
-    yield from _urls()
-    yield from _quantities()
-    yield from _addresses()
+    yield from network_rows()
+    yield from version_rows()
+    yield from format_rows()
 
 
-# --- texts and lists --------------------------------------------------------------------------------------------------
+def _to_string(value: Any) -> str:
+    if isinstance(value, dict):
+        found = next((value[name] for name in ("ip", "cidr") if name in value), None)
+        if found is None:
+            raise TypeError("no such overload")
+        return str(found)
+    return format_text("%s", [value])
 
 
-def _texts_and_lists() -> Iterator[Row]:
-    yield ".find", ("string", "string"), "string", _find
-    yield ".findAll", ("string", "string"), "list", _find_all
-    yield ".findAll", ("string", "string", "int"), "list", lambda text, pattern, most: _find_all(text, pattern)[:most]
-    yield ".isSorted", ("list",), "bool", lambda items: items == sorted(items)
+def _merged(maps: list[dict[Any, Any]]) -> dict[Any, Any]:
+    merged: dict[Any, Any] = {}
+    for one in maps:
+        for key, value in one.items():
+            if key in merged:
+                raise ValueError("insert failed: a key already exists")
+            merged[key] = value
+    return merged
+
+
+def _patterns(matches: Callable[[str, str], list[str]]) -> Iterator[Row]:
+    def find_all(text: str, pattern: str, most: int = -1) -> list[str]:
+        found = matches(text, pattern)
+        cel_cost.check_count(len(found))
+        return found if most < 0 else found[:most]
+
+    yield ".find", ("string", "string"), "string", lambda text, pattern: next(iter(matches(text, pattern)), "")
+    yield ".findAll", ("string", "string"), "list", find_all
+    yield ".findAll", ("string", "string", "int"), "list", find_all
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+def _lists() -> Iterator[Row]:
+    yield ".isSorted", ("list",), "bool", lambda items: all(one <= other for one, other in pairwise(items))
     yield ".sum", ("list",), "dyn", lambda items: sum(items[1:], items[0]) if items else 0
-    yield ".min", ("list",), "dyn", min
-    yield ".max", ("list",), "dyn", max
+    yield ".min", ("list",), "dyn", _extreme(min, "min")
+    yield ".max", ("list",), "dyn", _extreme(max, "max")
+    yield ".indexOf", ("list", "any"), "int", _index_of
+    yield ".lastIndexOf", ("list", "any"), "int", _last_index_of
+    yield ".includes", ("list", "any"), "bool", lambda items, item: _index_of(items, item) >= 0
 
 
-def _find(text: str, pattern: str) -> str:
-    return next(iter(_find_all(text, pattern)), "")
+def _extreme(pick: Callable[[list[Any]], Any], name: str) -> Callable[[list[Any]], Any]:
+    def extreme(items: list[Any]) -> Any:
+        if not items:
+            raise ValueError(f"{name} called on empty list")
+        return pick(items)
+
+    return extreme
 
 
-def _find_all(text: str, pattern: str) -> list[str]:
-    search = compile_pattern(pattern)
-    if search is None:
-        raise ValueError(f"the pattern {pattern!r} cannot be read")
-    compiled: re.Pattern[str] = search.__self__  # type: ignore[attr-defined]
-    return [match[0] for match in compiled.finditer(text)]
+def _index_of(items: list[Any], item: Any) -> int:
+    wanted = _hashable(item)
+    return next((position for position, one in enumerate(items) if _hashable(one) == wanted), -1)
+
+
+def _last_index_of(items: list[Any], item: Any) -> int:
+    found = _index_of(items[::-1], item)
+    return found if found < 0 else len(items) - 1 - found
+
+
+# --- sets -------------------------------------------------------------------------------------------------------------
 
 
 def _sets() -> Iterator[Row]:
-    yield "sets.contains", ("list", "list"), "bool", _contains
-    yield "sets.intersects", ("list", "list"), "bool", lambda one, other: any(item in other for item in one)
-    yield (
-        "sets.equivalent",
-        ("list", "list"),
-        "bool",
-        lambda one, other: _contains(one, other) and _contains(other, one),
-    )
+    yield "sets.contains", ("list", "list"), "bool", lambda one, other: _set(one) >= _set(other)
+    yield "sets.intersects", ("list", "list"), "bool", lambda one, other: not _set(one).isdisjoint(_set(other))
+    yield "sets.equivalent", ("list", "list"), "bool", lambda one, other: _set(one) == _set(other)
 
 
-def _contains(one: list[Any], other: list[Any]) -> bool:
-    return all(item in one for item in other)
+def _set(items: list[Any]) -> frozenset[Any]:
+    return frozenset(map(_hashable, items))
 
 
-# --- URLs -------------------------------------------------------------------------------------------------------------
+def _hashable(value: Any) -> Any:
+    """Return what is equal for values that CEL holds for equal: to Python, true is 1."""
+    match value:
+        case bool():
+            return (bool, value)
+        case list():
+            return (list, *map(_hashable, value))
+        case dict():
+            return (dict, frozenset((_hashable(name), _hashable(inner)) for name, inner in value.items()))
+        case bytearray():
+            return bytes(value)
+        case _:
+            return value
 
 
-def _urls() -> Iterator[Row]:
-    yield "isURL", ("string",), "bool", lambda text: _url(text) is not None
-    yield "url", ("string",), "map", _must(_url, "URL")
-    yield ".getScheme", ("map",), "string", lambda url: url["scheme"]
-    yield ".getHost", ("map",), "string", lambda url: url["host"]
-    yield ".getHostname", ("map",), "string", lambda url: url["hostname"]
-    yield ".getPort", ("map",), "string", lambda url: url["port"]
-    yield ".getEscapedPath", ("map",), "string", lambda url: url["path"]
-    yield ".getQuery", ("map",), "map", lambda url: url["query"]
+def plain(value: Any) -> Any:
+    """Return a result as the runtime takes it: it knows durations and times as messages only."""
+    if isinstance(value, timedelta):
+        from google.protobuf.duration_pb2 import Duration  # noqa: PLC0415 (as optional as the CEL that takes it)
 
+        duration = Duration()
+        duration.FromTimedelta(value)
+        return duration
+    if hasattr(value, "tzinfo"):
+        from google.protobuf.timestamp_pb2 import Timestamp  # noqa: PLC0415 (as above)
 
-def _url(text: str) -> dict[str, Any] | None:
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        return None
-    if not parts.scheme and not text.startswith("/"):
-        return None
-    host = parts.netloc.rpartition("@")[2]
-    return {
-        "scheme": parts.scheme,
-        "host": host,
-        "hostname": parts.hostname or "",
-        "port": "" if port is None else str(port),
-        "path": parts.path,
-        "query": parse_qs(parts.query, keep_blank_values=True),
-    }
-
-
-def _must(parse: Callable[[str], dict[str, Any] | None], what: str) -> Callable[[str], dict[str, Any]]:
-    def parsed(text: str) -> dict[str, Any]:
-        found = parse(text)
-        if found is None:
-            raise ValueError(f"{text!r} is no {what}")
-        return found
-
-    return parsed
-
-
-# --- quantities -------------------------------------------------------------------------------------------------------
-
-
-def _quantities() -> Iterator[Row]:
-    yield "isQuantity", ("string",), "bool", lambda text: _quantity(text) is not None
-    yield "quantity", ("string",), "map", _must(_quantity, "quantity")
-    yield ".isLessThan", ("map", "map"), "bool", lambda one, other: _amount(one) < _amount(other)
-    yield ".isGreaterThan", ("map", "map"), "bool", lambda one, other: _amount(one) > _amount(other)
-    yield ".compareTo", ("map", "map"), "int", lambda one, other: int(_amount(one).compare(_amount(other)))
-    yield ".sign", ("map",), "int", lambda one: int(_amount(one).compare(Decimal(0)))
-    yield ".isInteger", ("map",), "bool", lambda one: _amount(one) % 1 == 0
-    yield ".asInteger", ("map",), "int", lambda one: int(_amount(one))
-    yield ".asApproximateFloat", ("map",), "double", lambda one: float(_amount(one))
-    yield ".add", ("map", "map"), "map", lambda one, other: {"quantity": str(_amount(one) + _amount(other))}
-    yield ".sub", ("map", "map"), "map", lambda one, other: {"quantity": str(_amount(one) - _amount(other))}
-    yield ".add", ("map", "int"), "map", lambda one, other: {"quantity": str(_amount(one) + other)}
-    yield ".sub", ("map", "int"), "map", lambda one, other: {"quantity": str(_amount(one) - other)}
-
-
-def _quantity(text: str) -> dict[str, Any] | None:
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        return None
-    try:
-        amount = Decimal(match[1] + (match[2] or "")) * _SUFFIXES[match[3] or ""]
-    except InvalidOperation:
-        return None
-    return {"quantity": str(amount)}
-
-
-def _amount(value: dict[str, Any]) -> Decimal:
-    return Decimal(value["quantity"])
-
-
-# --- addresses and networks -------------------------------------------------------------------------------------------
-
-
-def _addresses() -> Iterator[Row]:
-    yield "isIP", ("string",), "bool", lambda text: _address(text) is not None
-    yield "ip", ("string",), "map", _must(_address, "IP address")
-    yield "isCIDR", ("string",), "bool", lambda text: _network(text) is not None
-    yield "cidr", ("string",), "map", _must(_network, "network in CIDR notation")
-    yield ".family", ("map",), "int", lambda one: ipaddress.ip_address(one["ip"]).version
-    yield ".isLoopback", ("map",), "bool", lambda one: ipaddress.ip_address(one["ip"]).is_loopback
-    yield ".isUnspecified", ("map",), "bool", lambda one: ipaddress.ip_address(one["ip"]).is_unspecified
-    yield ".prefixLength", ("map",), "int", lambda one: ipaddress.ip_interface(one["cidr"]).network.prefixlen
-    yield ".containsIP", ("map", "string"), "bool", _holds
-    yield ".containsIP", ("map", "map"), "bool", lambda one, other: _holds(one, other["ip"])
-
-
-def _address(text: str) -> dict[str, Any] | None:
-    try:
-        return {"ip": str(ipaddress.ip_address(text))}
-    except ValueError:
-        return None
-
-
-def _network(text: str) -> dict[str, Any] | None:
-    if "/" not in text:
-        return None
-    try:
-        return {"cidr": str(ipaddress.ip_interface(text))}
-    except ValueError:
-        return None
-
-
-def _holds(one: dict[str, Any], text: str) -> bool:
-    return ipaddress.ip_address(text) in ipaddress.ip_interface(one["cidr"]).network
+        timestamp = Timestamp()
+        timestamp.FromDatetime(value)
+        return timestamp
+    return value

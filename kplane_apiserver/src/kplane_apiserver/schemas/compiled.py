@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 from kplane_apiserver.kinds import CustomKind
-from kplane_apiserver.schemas import cel, words
+from kplane_apiserver.schemas import cel, cel_cost, words
 from kplane_apiserver.schemas.fitting import Fit, compile_fit, has_defaults
 from kplane_apiserver.schemas.judging import Judge, compile_judge
 from kplane_apiserver.schemas.places import Fault, Place, steps_of, text_of
@@ -74,6 +74,7 @@ class CompiledSchema:
             if any(fault.cause.reason in words.BLOCKING for fault in faults):
                 faults.append(words.unchecked())
             else:
+                cel_cost.begin()
                 self._rules(new, old, (), faults)
         return [fault.cause for fault in faults]
 

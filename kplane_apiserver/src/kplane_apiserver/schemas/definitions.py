@@ -7,7 +7,7 @@ from typing import Any
 from kplane_apiserver.apierrors import field_forbidden, field_invalid, field_not_supported, field_required
 from kplane_apiserver.schemas import cel
 from kplane_apiserver.schemas.patterns import compile_pattern
-from kplane_apiserver.schemas.rules import each_rule
+from kplane_apiserver.schemas.rules import each_rule, field_path
 from kplane_core.errors import StatusCause
 
 _log = logging.getLogger(__name__)
@@ -17,8 +17,11 @@ _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "
 
 def rule_faults(schema: dict[str, Any], path: str) -> Iterator[StatusCause]:
     """Yield what is wrong with the rules of a schema; whether they compile, only where CEL is installed."""
-    for rule, place in each_rule(schema, path):
+    for rule, place, node in each_rule(schema, path):
         yield from _rule_faults(rule, place)
+        if rule.get("fieldPath") and field_path(node, rule["fieldPath"]) is None:
+            words = "fieldPath must be a valid path: does not refer to a valid field"
+            yield field_invalid(f"{place}.fieldPath", rule["fieldPath"], words)
 
 
 def conversion_faults(spec: dict[str, Any], before: dict[str, Any] | None) -> Iterator[StatusCause]:
@@ -66,9 +69,9 @@ def _rule_warnings(crd: dict[str, Any]) -> Iterator[str]:
             f"install {cel.EXTRA}"
         )
     elif rules:
-        for rule, path in rules:
-            if _is_lacking(rule):
-                yield f"{path}.rule: this rule is not enforced: it uses what this server's CEL does not have"
+        for rule, path, _ in rules:
+            if not _compiles(rule):
+                yield f"{path}.rule: this rule is not enforced: it cannot be compiled"
 
 
 def _pattern_warnings(crd: dict[str, Any]) -> Iterator[str]:
@@ -128,17 +131,23 @@ def _compile_faults(rule: dict[str, Any], field: str, expression: str, place: st
     try:
         compiled = cel.compile_expression(expression, optional_old=optional)
     except cel.CelError as error:
-        if not error.lacking:
-            yield field_invalid(f"{place}.{field}", expression, str(error))
+        yield field_invalid(f"{place}.{field}", expression, str(error))
         return
-    if field == "rule" and rule.get("optionalOldSelf") and not compiled.uses_old:
+    if field == "messageExpression":
+        if compiled.returns not in {"DYN", "STRING"}:
+            words = "messageExpression must evaluate to a string"
+            yield field_invalid(f"{place}.{field}", expression, words)
+        return
+    if compiled.returns not in {"DYN", "BOOL"}:
+        yield field_invalid(f"{place}.{field}", expression, "cel expression must evaluate to a bool")
+    if rule.get("optionalOldSelf") and not compiled.uses_old:
         words = "may not be set if oldSelf is not used in rule"
         yield field_invalid(f"{place}.optionalOldSelf", True, words)
 
 
-def _is_lacking(rule: dict[str, Any]) -> bool:
+def _compiles(rule: dict[str, Any]) -> bool:
     try:
         cel.compile_expression((rule.get("rule") or "").strip(), optional_old=bool(rule.get("optionalOldSelf")))
     except cel.CelError:
-        return True
-    return False
+        return False
+    return True

@@ -28,6 +28,9 @@ _POSIX = {
 _TOKEN = re.compile(
     r"\\Q(?P<literal>.*?)(?:\\E|$)|\\.|\[:(?P<posix>[a-z]+):\]|\(\?<(?P<name>[A-Za-z_]\w*)>|.", re.DOTALL
 )
+_GROUP = re.compile(
+    r"\\Q.*?(?:\\E|$)|\\.|\[:[a-z]+:\]|\[\^?\]?|(?P<group>\((?:\?P?<[A-Za-z_]\w*>|(?!\?)))|.", re.DOTALL
+)
 _MULTILINE = re.compile(r"\(\?[a-zA-Z]*m")
 
 
@@ -38,6 +41,22 @@ def compile_pattern(pattern: str) -> Callable[[str], object] | None:
         return re.compile(_translated(pattern), re.ASCII).search
     except (re.error, OverflowError, RecursionError):
         return None
+
+
+def uncaptured(pattern: str) -> str:
+    """Return a pattern of RE2's that matches the same and captures nothing."""
+    parts: list[str] = []
+    inside = False  # a class of characters, where brackets say nothing
+    for match in _GROUP.finditer(pattern):
+        part = match[0]
+        if inside:
+            inside = part != "]"
+        elif part[0] == "[":
+            inside = True
+        elif match["group"]:
+            part = "(?:"
+        parts.append(part)
+    return "".join(parts)
 
 
 def _translated(pattern: str) -> str:

@@ -1,5 +1,6 @@
 """`x-kubernetes-validations`: a schema's rules, run on the values of an object and of the one it replaces."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -7,8 +8,8 @@ import attrs
 import msgspec
 
 from kplane_apiserver.apierrors import field_forbidden, field_invalid, field_required
-from kplane_apiserver.schemas import words
-from kplane_apiserver.schemas.cel import CelError, Expression, bind, compile_expression
+from kplane_apiserver.schemas import cel_cost, words
+from kplane_apiserver.schemas.cel import CelCostError, CelError, Expression, Values, compile_expression
 from kplane_apiserver.schemas.cel_values import compile_convert
 from kplane_apiserver.schemas.places import Fault, MapKey, Place, text_of
 from kplane_core.errors import StatusCause
@@ -18,7 +19,9 @@ Schema = dict[str, Any]
 Check = Callable[[Any, Any, Place, list[Fault]], None]
 """Runs the rules on a value and on the one that it replaces, or None; adds to the faults."""
 
+_STEP = re.compile(r"\.(?P<name>[A-Za-z_][\w-]*)|\['(?P<key>(?:[^'\\]|\\.)+)'\]", re.ASCII)
 _MESSAGE_LIMIT = 5 * 1024
+_OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
 @attrs.frozen
@@ -42,14 +45,14 @@ class Rule:
     field_path: str = ""
 
 
-def each_rule(schema: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield every rule of a schema as it is written, with the path at which it stands."""
+def each_rule(schema: Any, path: str) -> Iterator[tuple[dict[str, Any], str, Schema]]:
+    """Yield every rule of a schema as it is written, with the path at which it stands and the schema around it."""
     if not isinstance(schema, dict):
         return
     rules = schema.get(RULES)
     for position, rule in enumerate(rules if isinstance(rules, list) else ()):
         if isinstance(rule, dict):
-            yield rule, f"{path}.{RULES}[{position}]"
+            yield rule, f"{path}.{RULES}[{position}]", schema
     properties = schema.get("properties")
     for name, child in properties.items() if isinstance(properties, dict) else ():
         yield from each_rule(child, f"{path}.properties[{name}]")
@@ -60,18 +63,37 @@ def each_rule(schema: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]:
         yield from each_rule(branch, f"{path}.allOf[{position}]")
 
 
+def field_path(schema: Any, path: str) -> str | None:
+    """Return a rule's `fieldPath` as faults write it below the value; None when the schema has no such field."""
+    written, at = "", 0
+    while at < len(path):
+        match = _STEP.match(path, at)
+        if match is None or not isinstance(schema, dict):
+            return None
+        name = match["name"] or match["key"].replace("\\'", "'")
+        properties = schema.get("properties")
+        if isinstance(properties, dict) and name in properties:
+            written, schema = f"{written}.{name}", properties[name]
+        elif isinstance(schema.get("additionalProperties"), dict):
+            written, schema = f"{written}[{name}]", schema["additionalProperties"]
+        else:
+            return None
+        at = match.end()
+    return written
+
+
 def compile_rules(schema: Any) -> Check | None:
     """Return what runs the rules of a schema; None when it has none. A rule that cannot be compiled is left out."""
     if not isinstance(schema, dict):
         return None
-    rules = [rule for given in schema.get(RULES) or () if (rule := _rule(given)) is not None]
+    rules = [rule for given in schema.get(RULES) or () if (rule := _rule(given, schema)) is not None]
     inner = [check for check in (_properties(schema), _items(schema), *_all_of(schema)) if check is not None]
     if not rules:
         return None if not inner else inner[0] if len(inner) == 1 else _several(inner)
     return _several([_node(schema, rules), *inner])
 
 
-def _rule(given: dict[str, Any]) -> Rule | None:
+def _rule(given: dict[str, Any], schema: Schema) -> Rule | None:
     text = (given.get("rule") or "").strip()
     if not text:
         return None
@@ -86,7 +108,7 @@ def _rule(given: dict[str, Any]) -> Rule | None:
         spoken = compile_expression(expression.strip()) if expression.strip() else None
     except CelError:
         spoken = None
-    path = given.get("fieldPath") or ""
+    path = field_path(schema, given.get("fieldPath") or "") or ""
     return Rule(holds, text, message, spoken, given.get("reason") or "FieldValueInvalid", path)
 
 
@@ -155,14 +177,17 @@ def _node(schema: Schema, rules: Sequence[Rule]) -> Check:
         if new is None:
             return
         same = old is not None and new == old
-        values: Any = None
+        values: Values | None = None
+        budget = cel_cost.current()
         for rule in rules:
+            if budget.exhausted:
+                return  # which is said already
             uses_old = rule.holds.uses_old
             # What an earlier write left behind is forgiven; a rule about the change is about the change alone.
             if (same and not uses_old) or (uses_old and old is None and not rule.holds.optional_old):
                 continue
             if values is None:
-                values = bind(convert(new), None if old is None else convert(old))
+                values = Values(convert(new), None if old is None else convert(old), (new, old))
             fault = _fault(rule, values, place, new)
             if fault is not None:
                 faults.append(Fault(place, fault))
@@ -174,11 +199,18 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _fault(rule: Rule, values: Any, place: Place, value: Any) -> StatusCause | None:
+def _fault(rule: Rule, values: Values, place: Place, value: Any) -> StatusCause | None:
     said = rule.message or rule.text
     try:
+        cel_cost.current().check()
         if rule.holds(values) is True:
             return None
+    except cel_cost.CostError:
+        return field_invalid(text_of(place), words.type_name(value), _OUT_OF_BUDGET)
+    except CelCostError as error:
+        spent = cel_cost.current().exhausted
+        detail = _OUT_OF_BUDGET if spent else f"call cost exceeds limit for rule: {said}: {error}"
+        return field_invalid(text_of(place), words.type_name(value), detail)
     except CelError as error:
         detail = f"{error} evaluating rule: {said}"
         if str(error) == "no such overload":
@@ -192,7 +224,7 @@ def _fault(rule: Rule, values: Any, place: Place, value: Any) -> StatusCause | N
     return _cause(rule.reason, field.lstrip("."), None if isinstance(value, (dict, list)) else value, detail)
 
 
-def _message(rule: Rule, values: Any) -> str:
+def _message(rule: Rule, values: Values) -> str:
     if rule.words is None:
         return ""
     try:
