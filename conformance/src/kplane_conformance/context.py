@@ -424,10 +424,8 @@ class Context:
 
     async def advance(self, seconds: float) -> None:
         """Move the backend's clock; needs the `clock` hook."""
-        clock = getattr(self.session.harness, "clock", None)
-        if clock is None:
-            _missing(Hook.CLOCK)
-        moved = clock.advance(seconds)
+        self._need(Hook.CLOCK, "clock")
+        moved = self.session.harness.clock.advance(seconds)  # type: ignore[attr-defined]  # an optional member
         if inspect.isawaitable(moved):
             await moved
 
@@ -440,31 +438,32 @@ class Context:
 
     async def restart(self) -> None:
         """Restart the database and connect anew; stores opened before are lost."""
-        if not hasattr(self.session.harness, "restart"):
-            _missing(Hook.RESTART)
+        self._need(Hook.RESTART, "restart")
         await self.session.restart()
         self._connection = self.session.isolate(self.session.connection, self.root)
 
     async def backup(self) -> Any:
         """Return a backup of the database, for `restore`."""
-        if not hasattr(self.session.harness, "backup") or not hasattr(self.session.harness, "restore"):
-            _missing(Hook.RESTORE)
-        return await self.session.harness.backup()
+        self._need(Hook.RESTORE, "backup", "restore")
+        return await self.session.harness.backup()  # type: ignore[attr-defined]  # an optional member
 
     async def restore(self, backup: Any) -> None:
         """Put the database back to a backup and connect anew; stores opened before are lost."""
-        if not hasattr(self.session.harness, "restore"):
-            _missing(Hook.RESTORE)
-        await self.session.harness.restore(backup)
+        self._need(Hook.RESTORE, "backup", "restore")
+        await self.session.harness.restore(backup)  # type: ignore[attr-defined]  # as above
         await self.restart()
 
     @property
     def fault(self) -> Any:
         """The harness's faults: `await ctx.fault.drop()`, `pause()`, `resume()`."""
-        fault = getattr(self.session.harness, "fault", None)
-        if fault is None:
-            _missing(Hook.FAULT)
-        return fault
+        self._need(Hook.FAULT, "fault")
+        return self.session.harness.fault  # type: ignore[attr-defined]  # an optional member
+
+    def _need(self, hook: Hook, *members: str) -> None:
+        """End the case here, with the reason, when the harness does not give a hook."""
+        reason = getattr(self.session.harness, "without", {}).get(hook.value, "")
+        if reason or any(getattr(self.session.harness, member, None) is None for member in members):
+            _missing(hook, reason)
 
     async def eventually(self, condition: Any, what: str, within: float = EVENT_TIMEOUT) -> None:
         """Wait until a condition (sync or async) holds; fail with `what` when it does not in time."""

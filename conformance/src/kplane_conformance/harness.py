@@ -39,6 +39,8 @@ class Harness(Protocol):
     - `worn` (a bool) and `async renew()`: whether the database has become slow with use, and start a new, empty one
       instead; asked between two cases.
     - `fault`: an object with `async pause()`, `async resume()` and `async drop()` for the network in between.
+    - `without`: a mapping from the name of a hook to the reason why there is none here, for the certificate; it counts
+      also where the members of the hook are there, because the database's version may lack what they need.
     - `capabilities`: a mapping of what its database's version changes in the declaration; asked before `start`.
     - `server_version`: the version of the database, for the certificate.
     - `shared_task(task) -> bool`: whether a task belongs to the connection rather than to a case.

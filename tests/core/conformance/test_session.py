@@ -63,6 +63,22 @@ def test_a_missing_hook_skips_by_name() -> None:
     assert (result.outcome, result.reason) == (Outcome.SKIPPED, "no restart hook")
 
 
+def test_a_harness_may_say_why_it_gives_no_hook_also_where_its_members_are_there() -> None:
+    class Excused(MemoryHarness):
+        without = {"clock": "the clock is the server's", "restart": "it never ends"}  # noqa: RUF012 - as harnesses do
+
+    async def turn(ctx: Context) -> None:
+        await ctx.advance(1)
+
+    async def restart(ctx: Context) -> None:
+        await ctx.restart()
+
+    assert run(turn).outcome is Outcome.PASSED
+    result = run(turn, Excused())
+    assert (result.outcome, result.reason) == (Outcome.SKIPPED, "no clock hook: the clock is the server's")
+    assert run(restart, Excused()).reason == "no restart hook: it never ends"
+
+
 def test_an_unsupported_capability_skips_with_the_backends_reason() -> None:
     async def body(_ctx: Context) -> None:
         raise AssertionError("never run")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kplane_core.plugins.capabilities import Capability, Support
@@ -65,11 +66,21 @@ class EtcdHarness:
         """What the backend can do on this etcd, which is less than it can do on a newer one."""
         return find().features.capabilities(CAPABILITIES)
 
+    @property
+    def without(self) -> Mapping[str, str]:
+        """Which hooks there are not, and why."""
+        found = {"clock": "etcd counts the time of its leases itself"}
+        if not find().can_jump:
+            found["restore"] = f"the tools of etcd {find().version} cannot let the revision jump (--bump-revision)"
+        return found
+
     async def start(self) -> None:
         """Start etcd."""
         binary = find()
         # Unasked progress is short only where it may be asked for: elsewhere it must not come during a case.
-        flags = ["--experimental-watch-progress-notify-interval=500ms"] if binary.features.progress else []
+        interval = "--watch-progress-notify-interval"  # experimental until 3.5
+        flag = interval if binary.knows(interval) else interval.replace("--", "--experimental-")
+        flags = [f"{flag}=500ms"] if binary.features.progress else []
         self._server = EtcdServer(binary, flags=flags)
         await self._server.start()
         self.fault = Faults(self._server)
@@ -85,6 +96,16 @@ class EtcdHarness:
         assert self._server is not None
         await asyncio.to_thread(self._server.kill)
         await self._server.start()
+
+    async def backup(self) -> Path:
+        """Save a snapshot."""
+        assert self._server is not None
+        return await asyncio.to_thread(self._server.save)
+
+    async def restore(self, backup: Path) -> None:
+        """Put a snapshot back as the README tells operators to."""
+        assert self._server is not None
+        await asyncio.to_thread(self._server.put_back, backup)
 
     async def connect(self) -> "Connection":
         """Return a new connection to etcd."""

@@ -64,6 +64,20 @@ class EtcdBinary:
         """The `etcdctl` beside it."""
         return self.path.with_name("etcdctl")
 
+    def knows(self, flag: str) -> bool:
+        """Return whether it has a flag, given with its dashes."""
+        return flag in _help_of(self.path)
+
+    @property
+    def utility(self) -> Path:
+        """The `etcdutl` beside it, which restores snapshots."""
+        return self.path.with_name("etcdutl")
+
+    @property
+    def can_jump(self) -> bool:
+        """Whether it can restore a snapshot so that no revision is given a second time."""
+        return self.utility.is_file() and "--bump-revision" in _help_of(self.utility, "snapshot", "restore")
+
     def __str__(self) -> str:
         return f"etcd {self.version} ({self.source})"
 
@@ -78,8 +92,9 @@ def _version_of(path: Path) -> str:
 
 
 @cache
-def _help_of(path: Path) -> str:
-    return subprocess.run([path, "--help"], capture_output=True, text=True, check=False, timeout=30).stdout  # noqa: S603
+def _help_of(path: Path, *words: str) -> str:
+    command = [str(path), *words, "--help"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30).stdout  # noqa: S603
 
 
 def find_all() -> Sequence[EtcdBinary]:
@@ -192,8 +207,7 @@ class EtcdServer:
         if self._fast:
             heartbeat, election = _FAST if len(peers.urls) == 1 else (50, 500)
             command += [f"--heartbeat-interval={heartbeat}", f"--election-timeout={election}"]
-            known = _help_of(self.binary.path)
-            command += ["--unsafe-no-fsync"] if "--unsafe-no-fsync" in known else []
+            command += ["--unsafe-no-fsync"] if self.binary.knows("--unsafe-no-fsync") else []
         return [*command, *self._flags]
 
     def launch(self) -> None:
@@ -269,6 +283,33 @@ class EtcdServer:
         if done.returncode:
             raise ServerFailed(f"etcdctl {' '.join(arguments)}: {done.stderr or done.stdout}")
         return done.stdout
+
+    def save(self) -> Path:
+        """Save a snapshot of the data, and return the file.
+
+        Raises:
+            ServerFailed: it could not be saved.
+        """
+        target = self._folder / f"snapshot-{len(list(self._folder.glob('snapshot-*')))}.db"
+        self.control("snapshot", "save", str(target))
+        return target
+
+    def put_back(self, snapshot: Path) -> None:
+        """End the process and let its data be that of a snapshot, with a revision far beyond any that was given.
+
+        Raises:
+            ServerFailed: the snapshot could not be restored.
+        """
+        self.kill()
+        shutil.rmtree(self.data)
+        name, urls = self._peers.name, self._peers.urls
+        command = [str(self.binary.utility), "snapshot", "restore", str(snapshot), f"--data-dir={self.data}"]
+        command += [f"--name={name}", f"--initial-advertise-peer-urls={urls[name]}"]
+        command += ["--initial-cluster=" + ",".join(f"{name}={url}" for name, url in urls.items())]
+        command += ["--bump-revision=1000000000", "--mark-compacted"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+        if done.returncode:
+            raise ServerFailed(f"etcdutl snapshot restore: {done.stderr or done.stdout}")
 
     # --- faults -------------------------------------------------------------------------------------------------------
 

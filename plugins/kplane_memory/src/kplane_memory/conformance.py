@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kplane_core.engine.factory import EngineConnection
@@ -37,16 +38,18 @@ class TurnableClock:
 class MemoryHarness:
     """One engine, to which every `connect` is another connection.
 
-    There is no `restart`, because nothing would be left, and no `fault`, because there is no network in between.
+    There is no `restart`, because nothing would be left.
 
     Attributes:
         name: the backend's name.
         silence: seconds without an event after which there is none.
         clock: the time that TTLs are measured by.
+        without: which hooks there are not, and why.
     """
 
     name = "memory"
     silence = 0.05
+    without: Mapping[str, str] = {"fault": "there is no network within a process"}
 
     def __init__(self) -> None:
         self.clock = TurnableClock()

@@ -7,6 +7,7 @@ import asyncio
 import os
 import time
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from kplane_spanner.emulator import Emulator
@@ -26,11 +27,18 @@ class SpannerHarness:
         name: the backend's name.
         silence: seconds without an event after which there is none: some polls, and the emulator's slowness.
         server_version: what runs.
+        without: which hooks there are not, and why.
     """
 
     name = "spanner"
     silence = 0.15
     server_version = "Google Cloud Spanner emulator"
+    without: Mapping[str, str] = {
+        "restore": "the emulator has neither backups nor restores (501 Not Implemented), and does not tell when a "
+        "database was created, by which a restored one is known",
+        "clock": "the emulator's clock cannot be turned",
+        "fault": "the emulator forgets everything when it is stopped",
+    }
 
     def __init__(self) -> None:
         self._emulator: Emulator | None = None

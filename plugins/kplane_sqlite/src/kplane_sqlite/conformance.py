@@ -6,6 +6,7 @@ import sqlite3
 import tempfile
 import time
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,10 +49,12 @@ class SqliteHarness:
         name: the backend's name.
         silence: seconds without an event after which there is none.
         clock: the time that TTLs are measured by.
+        without: which hooks there are not, and why.
     """
 
     name = "sqlite"
     silence = 0.1
+    without: Mapping[str, str] = {"fault": "there is no network between a process and its file"}
 
     def __init__(self) -> None:
         self.clock = TurnableClock()
