@@ -62,6 +62,14 @@ class ReorderedEvents(_WatchMutant):
         return [*batch[:-2], *reversed(batch[-2:])]
 
 
+class LostIdentity(_WatchMutant):
+    """Tells of changes without what was there before, so that nobody knows what was deleted."""
+
+    def change(self, batch: Sequence[EngineEvent]) -> Sequence[EngineEvent]:
+        """Leave out the records before."""
+        return [EngineEvent(one.key, one.revision, one.value, None, one.created) for one in batch]
+
+
 class ReusedRevision(_Wrapped):
     """Gives every second write the revision of the one before, as a clock that ticks too slowly does."""
 
@@ -189,6 +197,7 @@ class Mutant:
 
 MUTANTS: Final = (
     Mutant("reordered-events", ReorderedEvents, ("engine.watch.order", "D24")),
+    Mutant("lost-identity", LostIdentity, ("engine.watch.changes", "D14")),
     Mutant("reused-revision", ReusedRevision, ("engine.write.atomic", "Model")),
     Mutant("event-lost-at-compaction", EventLostAtCompaction, ("engine.watch.compaction-boundary", "D10")),
     Mutant("leaked-ttl", LeakedTTL, ("engine.ttl.refreshed", "D38.watched")),

@@ -46,6 +46,7 @@ def test_each_promised_fault_has_a_mutant() -> None:
     """The faults that the suite promises to notice are the ones that are tried."""
     assert {mutant.name for mutant in MUTANTS} >= {
         "reordered-events",
+        "lost-identity",
         "reused-revision",
         "event-lost-at-compaction",
         "leaked-ttl",
