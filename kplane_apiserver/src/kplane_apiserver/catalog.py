@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -20,6 +19,7 @@ from kplane_apiserver.crd_names import NamesInUse
 from kplane_apiserver.crds import claims_of_crd, is_established, kinds_of_crd, prepare_crd, version_priority
 from kplane_apiserver.follow import Follower
 from kplane_apiserver.kinds import Kind, KindKey, builtin_kinds
+from kplane_apiserver.schemas.compiled import compiled
 from kplane_core.errors import InvalidKey, KeyNotFound, KplaneError
 from kplane_core.multicluster.keylayout import KeyLayout
 from kplane_core.storage.codec import decode_object
@@ -33,7 +33,10 @@ class Definition:
     """One CustomResourceDefinition's content, shared by all clusters that have it.
 
     Attributes:
-        digest: tells it from every other content.
+        digest: tells it from every other definition.
+        content: tells its content from every other.
+        schemas: tells the schemas of its versions from all others.
+        fitted_since: objects of this revision or an older one may have been written by other schemas; 0 for none.
         group: its API group.
         established: whether its kinds are served.
         kinds: one per served version; none while it is not established.
@@ -41,6 +44,9 @@ class Definition:
     """
 
     digest: bytes
+    content: bytes
+    schemas: bytes
+    fitted_since: int
     group: str
     established: bool
     kinds: tuple[Kind, ...]
@@ -120,7 +126,7 @@ class Catalog:
         if found is not None:
             return found
         defined = [definition for definition in self._definitions.values() if definition.group == group]
-        for definition in sorted(defined, key=attrgetter("digest")):
+        for definition in sorted(defined, key=_content_order):
             for kind in definition.kinds:
                 if kind.key == key:
                     return kind
@@ -176,6 +182,25 @@ class Catalog:
         """
         if self._follower is not None:
             self._follower.observe(stored, deleted=deleted)
+
+    def wrote(self, cluster: str, kind: Kind, revision: int) -> None:
+        """Take note of an object that was written.
+
+        Its kind may have been defined anew while the write was under way; then the object is older than it looks.
+
+        Args:
+            cluster: the cluster.
+            kind: what the writer took it for.
+            revision: the object's.
+        """
+        current = self.lookup(cluster, *kind.key)
+        if current is kind or current is None or current.custom is None or kind.custom is None:
+            return
+        if compiled(current.custom) is compiled(kind.custom) or current.custom.fitted_since >= revision:
+            return
+        entry, name = self._clusters[cluster], f"{kind.plural}.{kind.group}"
+        entry.definitions[name] = self._since(entry.definitions[name], revision)
+        entry.view = None
 
     async def aclose(self) -> None:
         """Stop following; idempotent."""
@@ -260,19 +285,39 @@ class Catalog:
                 if not entry.definitions:
                     del self._clusters[path.cluster]
             return
-        definition = self._define(stored)
+        definition = self._define(stored, entry.definitions.get(path.name) if entry is not None else None)
         if entry is None:
             entry = self._clusters[path.cluster] = _Cluster()
         if entry.definitions.get(path.name) is not definition:
             entry.definitions[path.name] = definition
             entry.view = None
 
-    def _define(self, stored: StoredObject) -> Definition:
-        digest = _digest(stored.raw)
+    def _define(self, stored: StoredObject, before: Definition | None) -> Definition:
+        digest, schemas, generation = _digest(stored.raw)
+        if before is None:
+            # It is not known when its schemas changed last, if ever; but not after this.
+            since = stored.revision if generation > 1 else 0
+        else:
+            since = before.fitted_since if before.schemas == schemas else stored.revision
         definition = self._definitions.get(digest)
         if definition is None:
-            definition = self._definitions[digest] = _parse(stored, digest)
-        return definition
+            definition = self._definitions[digest] = _parse(stored, digest, schemas)
+        return self._since(definition, since)
+
+    def _since(self, definition: Definition, revision: int) -> Definition:
+        """Return the same definition with another `fitted_since`."""
+        if definition.fitted_since == revision:
+            return definition
+        digest = definition.content + revision.to_bytes(8, "big") if revision else definition.content
+        found = self._definitions.get(digest)
+        if found is None:
+            kinds = tuple(
+                attrs.evolve(kind, custom=kind.custom and attrs.evolve(kind.custom, fitted_since=revision))
+                for kind in definition.kinds
+            )
+            found = attrs.evolve(definition, digest=digest, kinds=kinds, fitted_since=revision)
+            self._definitions[digest] = found
+        return found
 
     def _build_view(self, entry: _Cluster) -> View:
         established = [definition for definition in entry.definitions.values() if definition.kinds]
@@ -289,6 +334,10 @@ class Catalog:
             view = self._views[fingerprint] = View(fingerprint, kinds, {kind.key: kind for kind in kinds})
         entry.view = view
         return view
+
+
+def _content_order(definition: Definition) -> tuple[bytes, int]:
+    return definition.content, -definition.fitted_since
 
 
 def _kind_order(kind: Kind) -> tuple[str, tuple[int, int, int, str], str]:
@@ -318,30 +367,56 @@ class _Status(msgspec.Struct, rename="camel"):
     conditions: list[_Condition] | None = None
 
 
+class _Version(msgspec.Struct):
+    name: str = ""
+    schema: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    versions: list[_Version] | None = None
+    preserve_unknown_fields: bool | None = None
+
+
+class _Metadata(msgspec.Struct):
+    generation: int = 1
+
+
 class _Probe(msgspec.Struct):
     spec: msgspec.Raw = msgspec.Raw(b"")
     status: _Status | None = None
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
 _PROBE = msgspec.json.Decoder(_Probe)
+_SPEC = msgspec.json.Decoder(_Spec)
 
 
-def _digest(raw: bytes) -> bytes:
-    """Return what tells apart the contents that matter for serving; uids, times and labels do not."""
-    hashed = hashlib.blake2b(digest_size=16)
+def _digest(raw: bytes) -> tuple[bytes, bytes, int]:
+    """Return what tells apart the contents that matter for serving, and the schemas in them; and the generation.
+
+    Uids, times and labels do not matter.
+    """
     try:
         probe = _PROBE.decode(raw)
+        spec = _SPEC.decode(probe.spec) if bytes(probe.spec) else _Spec()
     except (msgspec.DecodeError, RecursionError):
-        hashed.update(raw)
-        return hashed.digest()
+        digest = _hashed(raw)
+        return digest, digest, 1
     status = probe.status or _Status()
-    for part in (probe.spec, status.accepted_names, status.stored_versions, msgspec.json.encode(status.conditions)):
+    parts = (probe.spec, status.accepted_names, status.stored_versions, msgspec.json.encode(status.conditions))
+    schemas = [part for version in spec.versions or () for part in (version.name.encode(), version.schema)]
+    return _hashed(*parts), _hashed(*schemas, b"%d" % bool(spec.preserve_unknown_fields)), probe.metadata.generation
+
+
+def _hashed(*parts: bytes | msgspec.Raw) -> bytes:
+    hashed = hashlib.blake2b(digest_size=16)
+    for part in parts:
         hashed.update(b"%d:" % len(bytes(part)))
         hashed.update(part)
     return hashed.digest()
 
 
-def _parse(stored: StoredObject, digest: bytes) -> Definition:
+def _parse(stored: StoredObject, digest: bytes, schemas: bytes) -> Definition:
     try:
         crd = decode_object(stored.raw)
         kinds = kinds_of_crd(crd)
@@ -349,5 +424,5 @@ def _parse(stored: StoredObject, digest: bytes) -> Definition:
         group, names = claims_of_crd(crd)
     except KplaneError as error:
         _log.warning("the CustomResourceDefinition at %s cannot be served: %s", stored.key, error)
-        return Definition(digest, "", established=False, kinds=(), names=NamesInUse())
-    return Definition(digest, group, established=established, kinds=kinds, names=names)
+        group, established, kinds, names = "", False, (), NamesInUse()
+    return Definition(digest, digest, schemas, 0, group, established=established, kinds=kinds, names=names)

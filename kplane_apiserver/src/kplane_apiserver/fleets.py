@@ -19,6 +19,7 @@ from kplane_apiserver.lifecycle import Owner
 from kplane_apiserver.namespaces import terminating
 from kplane_apiserver.params import RemoveOptions
 from kplane_apiserver.removers import Removal
+from kplane_apiserver.schemas import fit_copied
 from kplane_apiserver.services import DEFINITION_KEY, FLEET_KEY, Services
 from kplane_apiserver.snapshots import Snapshot, take
 from kplane_apiserver.snapshots_restore import Seed, copies, make_cluster
@@ -187,6 +188,7 @@ class _Fleet:
             raise BadRequest(f"spec.template.objects: the new cluster serves no {named[1]} of {named[0]}")
         served = self._services.stores.serve(kind)
         namespace = metadata_of(document).get("namespace") or "default" if kind.namespaced else ""
+        fit_copied(kind, document)
         prepare_create(kind, document, namespace, self._services.now())
         document = self._services.complete(served, cluster, document, None)
         document["apiVersion"] = kind.storage_api_version

@@ -64,6 +64,7 @@ async def process(services: Services, served: Served, key: str) -> bool:
         return False  # it is being filled, so owners may be missing still; or it is being removed as a whole
     metadata = metadata_of(stored.raw)
     # What was read at the start may have been older than a write that was noticed before.
+    served = services.present(served, cluster)
     services.garbage.refresh(served, cluster, key, metadata)
     if not metadata.deletion_timestamp:
         if metadata.owner_references:
@@ -151,7 +152,7 @@ async def _finish_orphan(services: Services, served: Served, key: str, owner: Ow
     for dependent in services.garbage.index.owned_by(owner):
         known = services.garbage.index.get(dependent)
         if known is not None:
-            await _strip(services, known.served, dependent, {owner[1]})
+            await _strip(services, services.present(known.served, owner[0]), dependent, {owner[1]})
     await _release(services, served, key, ORPHAN)
 
 

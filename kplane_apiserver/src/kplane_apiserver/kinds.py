@@ -59,6 +59,7 @@ class CustomKind:
         selectable_fields: the JSON paths that field selectors may use.
         deprecated: whether requests to the version earn a warning.
         deprecation_warning: the warning's own words; empty for the usual ones.
+        fitted_since: objects of this revision or an older one may have been written by another schema; 0 for none.
     """
 
     schema: dict[str, Any] | None = attrs.field(default=None, repr=False)
@@ -71,6 +72,7 @@ class CustomKind:
     selectable_fields: tuple[str, ...] = ()
     deprecated: bool = False
     deprecation_warning: str = ""
+    fitted_since: int = 0
 
 
 @attrs.frozen

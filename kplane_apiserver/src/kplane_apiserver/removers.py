@@ -146,7 +146,8 @@ class Removal:
                 self.held = False
                 self._services.removed(self._served, self._cluster, namespace, deleted)
                 return deleted
-            stored = await store.guaranteed_update(key, self._mark, preconditions=preconditions)
+            mark = self._served.renewing(self._mark)
+            stored = await store.guaranteed_update(key, mark, preconditions=preconditions)
             if self.held:
                 self._services.wrote(self._served, self._cluster, stored)
                 return stored

@@ -55,12 +55,21 @@ class Services:
         """Return the time as a Kubernetes timestamp."""
         return timestamp(self.settings.now())
 
+    def present(self, served: Served, cluster: str) -> Served:
+        """Return a kind as a cluster defines it now, for those who remembered it; itself when it is defined no more."""
+        if served.kind.custom is None:
+            return served
+        kind = self.catalog.lookup(cluster, *served.kind.key)
+        return served if kind is None or kind is served.kind else self.stores.serve(kind)
+
     def wrote(self, served: Served, cluster: str, stored: StoredObject) -> None:
         """Let the server's own pictures know of a write before it is answered."""
         if not served.kind.namespaced:
             self._observe(served.kind.key, cluster, stored, deleted=False)
         if self.rbac is not None and served.kind.group == RBAC_GROUP:
             self.rbac.policies.observe(served.kind.plural, stored)
+        if served.kind.custom is not None:
+            self.catalog.wrote(cluster, served.kind, stored.revision)
         self.garbage.wrote(served, cluster, stored)
 
     def removed(self, served: Served, cluster: str, namespace: str, stored: StoredObject) -> None:

@@ -21,13 +21,13 @@ from kplane_apiserver.http import Request, Response
 from kplane_apiserver.kinds import EVENTS, Kind, builtin_kinds
 from kplane_apiserver.params import RemoveOptions
 from kplane_apiserver.removers import Removal
+from kplane_apiserver.schemas import fit_copied
 from kplane_apiserver.services import DEFINITION_KEY, Services
 from kplane_apiserver.snapshots import Snapshot, take
 from kplane_apiserver.stores import Served
 from kplane_apiserver.validation import validate_metadata
 from kplane_apiserver.writers import check_kind, generated_name
 from kplane_core.errors import BadRequest, InvalidKey, KeyExists, KplaneError, already_exists, not_found
-from kplane_core.storage.codec import decode_object
 from kplane_core.storage.interface import ResponseMeta, StoredObject, UpdateResult
 
 Document = dict[str, Any]
@@ -203,7 +203,7 @@ def copies(snapshot: Snapshot) -> Iterator[Seed]:
     """Yield the objects of a snapshot as a new cluster begins with them."""
     for served, items in snapshot.resources:
         for stored in items:
-            yield Seed(served, decode_object(stored.raw))
+            yield Seed(served, served.copied(stored))
 
 
 # --- reading a snapshot -----------------------------------------------------------------------------------------------
@@ -271,4 +271,5 @@ def _seeded(served: Served, item: object, now: str) -> Document:
         served.key("any", namespace, metadata["name"])
     except InvalidKey as error:
         raise BadRequest(f"the {kind.kind} {metadata['name']!r} in the snapshot: {error}") from None
+    fit_copied(kind, document)
     return stored_form(kind, document)

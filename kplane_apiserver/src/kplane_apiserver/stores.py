@@ -1,7 +1,7 @@
 """One store per resource, shared by all clusters and versions, made when the resource is first touched."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,12 +11,12 @@ from kplane_apiserver.caches import CacheOnDemand
 from kplane_apiserver.conversion import converts, in_version
 from kplane_apiserver.fields import selectable_fields
 from kplane_apiserver.kinds import Kind, builtin_kinds
-from kplane_apiserver.schemas import fit_stored, fits_on_read
+from kplane_apiserver.schemas import fit_copied, fit_stored, fits_on_read
 from kplane_apiserver.settings import Settings
 from kplane_core.errors import InvalidKey, Subject
 from kplane_core.multicluster.keylayout import KeyLayout
 from kplane_core.storage.codec import decode_object, encode_object, splice_resource_version
-from kplane_core.storage.interface import Store, StoredObject
+from kplane_core.storage.interface import ResponseMeta, Store, StoredObject, UpdateFunc, UpdateResult
 from kplane_core.storage.resource import Resource
 from kplane_core.storage.selection import AttributeFunc, Predicate, attribute_func
 
@@ -55,6 +55,7 @@ class Served:
         "_converts",
         "_fits",
         "_remembered",
+        "_stale",
         "attributes",
         "head",
         "kind",
@@ -76,6 +77,8 @@ class Served:
         # What may lack defaults or hold another version's fields is looked at closely, so no head lets it pass.
         self._converts = converts(kind)
         self._fits = fits_on_read(kind) or (self._converts and kind.api_version != kind.storage_api_version)
+        # The same for objects from before the schema changed: up to this revision.
+        self._stale = kind.custom.fitted_since if kind.custom is not None else 0
         self._remembered: dict[bytes, bytes] = {}
         self.splice = _NO_HEAD if self._fits else self.head + _METADATA + b'"'
         listed = {"kind": kind.list_kind, "apiVersion": kind.api_version}
@@ -104,12 +107,12 @@ class Served:
     def raw(self, stored: StoredObject) -> bytes:
         """Return the object's JSON in this kind's version, without resourceVersion."""
         raw = stored.raw
-        return raw if raw.startswith(self.head) and not self._fits else self._converted(raw)
+        return raw if raw.startswith(self.head) and not self._looks(stored) else self._converted(raw, stored.revision)
 
     def data(self, stored: StoredObject) -> bytes:
         """Return the JSON that clients of this kind receive."""
         raw = stored.raw
-        if raw.startswith(self.splice) and stored.revision:
+        if raw.startswith(self.splice) and stored.revision > self._stale:
             return raw.replace(_METADATA, _VERSION % stored.revision, 1)
         return self._spliced(stored)
 
@@ -119,10 +122,10 @@ class Served:
         Raises:
             DecodeError: an object cannot be shown in this kind's version.
         """
-        splice, spliced = self.splice, self._spliced
+        splice, spliced, stale = self.splice, self._spliced, self._stale
         return [
             raw.replace(_METADATA, _VERSION % stored.revision, 1)
-            if (raw := stored.raw).startswith(splice) and stored.revision
+            if (raw := stored.raw).startswith(splice) and stored.revision > stale
             else spliced(stored)
             for stored in many
         ]
@@ -132,8 +135,29 @@ class Served:
         document = stored.decode()
         if document:
             document = in_version(self.kind, document)
-            if self._fits:
+            if self._looks(stored):
                 fit_stored(self.kind, document)
+        return document
+
+    def renewing(self, update: UpdateFunc) -> UpdateFunc:
+        """Return an update function that also makes what is stored fit the present schema.
+
+        An update that looks at the metadata alone would otherwise let an old object pass for a new one.
+        """
+        if not self._stale:
+            return update
+
+        def renewed(old: dict[str, Any], meta: ResponseMeta, /) -> UpdateResult | Awaitable[UpdateResult]:
+            fit_copied(self.kind, old)
+            return update(old, meta)
+
+        return renewed
+
+    def copied(self, stored: StoredObject) -> dict[str, Any]:
+        """Return a fresh dict of the object as it is stored, for another cluster with the same definition."""
+        document = decode_object(stored.raw)
+        if self._stale:
+            fit_copied(self.kind, document)
         return document
 
     def subject(self, name: str) -> Subject:
@@ -142,15 +166,19 @@ class Served:
 
     def _spliced(self, stored: StoredObject) -> bytes:
         raw = stored.raw
-        if self._fits or not raw.startswith(self.head):
-            raw = self._converted(raw)
+        if self._looks(stored) or not raw.startswith(self.head):
+            raw = self._converted(raw, stored.revision)
         return splice_resource_version(raw, stored.revision)
 
-    def _converted(self, raw: bytes) -> bytes:
+    def _looks(self, stored: StoredObject) -> bool:
+        """Return whether an object has to be looked at before it is shown."""
+        return self._fits or 0 < stored.revision <= self._stale
+
+    def _converted(self, raw: bytes, revision: int) -> bytes:
         """Give an object that was stored in another version this kind's names, and its fields where those differ."""
         if not raw:
             return raw
-        if self._fits or self._converts:
+        if self._fits or self._converts or 0 < revision <= self._stale:
             return self._fitted(raw)
         found = _HEAD.decode(raw)
         stored_head = msgspec.json.encode({"apiVersion": found.apiVersion, "kind": found.kind})[:-1] + b","

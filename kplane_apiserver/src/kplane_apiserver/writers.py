@@ -298,7 +298,7 @@ async def store_change(
         KplaneError: as `Store.guaranteed_update` and `Store.delete` do.
     """
     while True:
-        stored = await served.store.guaranteed_update(key, attempt)
+        stored = await served.store.guaranteed_update(key, served.renewing(attempt))
         if attempt.released is None:
             services.wrote(served, cluster, stored)
             return stored

@@ -3,6 +3,6 @@
 `guard_for` is the way in for writes, `fit_stored` for reads.
 """
 
-from kplane_apiserver.schemas.guard import Guard, fit_stored, fits_on_read, guard_for
+from kplane_apiserver.schemas.guard import Guard, fit_copied, fit_stored, fits_on_read, guard_for
 
-__all__ = ["Guard", "fit_stored", "fits_on_read", "guard_for"]
+__all__ = ["Guard", "fit_copied", "fit_stored", "fits_on_read", "guard_for"]

@@ -9,7 +9,7 @@ import msgspec
 
 from kplane_apiserver.kinds import CustomKind
 from kplane_apiserver.schemas import cel, cel_cost, words
-from kplane_apiserver.schemas.fitting import Fit, compile_fit, has_defaults
+from kplane_apiserver.schemas.fitting import Fit, compile_fit
 from kplane_apiserver.schemas.judging import Judge, compile_judge
 from kplane_apiserver.schemas.places import Fault, Place, steps_of, text_of
 from kplane_apiserver.schemas.rules import Check, compile_rules, identity
@@ -26,13 +26,14 @@ class CompiledSchema:
         keep_unknown: whether unknown fields are kept at every depth.
 
     Attributes:
-        has_defaults: whether anything in it has a default.
+        defaults_status: whether an object without a status gets one.
     """
 
     def __init__(self, schema: Schema, *, keep_unknown: bool) -> None:
         self._schema = schema
         self._keep_unknown = keep_unknown
-        self.has_defaults = has_defaults(schema)
+        status = (schema.get("properties") or {}).get("status")
+        self.defaults_status = isinstance(status, dict) and status.get("default") is not None
 
     @cached_property
     def _fit(self) -> Fit:

@@ -46,21 +46,6 @@ def compile_fit(schema: Schema, *, keep_unknown: bool = False) -> Fit:
     return _object_fit({**schema, "x-kubernetes-embedded-resource": True}, keep=keep_unknown)
 
 
-def has_defaults(schema: Any) -> bool:
-    """Return whether anything in a schema has a default."""
-    pending = [schema]
-    while pending:
-        node = pending.pop()
-        if not isinstance(node, dict):
-            continue
-        if node.get("default") is not None:
-            return True
-        properties = node.get("properties")
-        pending.extend(properties.values() if isinstance(properties, dict) else ())
-        pending.extend((node.get("additionalProperties"), node.get("items")))
-    return False
-
-
 def compile_fit_value(schema: Any, *, keep_unknown: bool = False) -> Fit | None:
     """Return how single values of a schema are made to fit; None for those that always do."""
     if not isinstance(schema, dict):

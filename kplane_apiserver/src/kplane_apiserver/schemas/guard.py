@@ -145,14 +145,24 @@ def guard_for(kind: Kind, validation: str, warnings: list[str], *, patched: bool
 
 
 def fits_on_read(kind: Kind) -> bool:
-    """Return whether stored objects of a kind may lack what readers are to see, or hold what they are not to see."""
+    """Return whether every stored object of a kind may lack what readers are to see, or hold what they are not to see.
+
+    Where this is not so, `CustomKind.fitted_since` says which objects may; later ones are as their writer fitted them.
+    """
     custom = kind.custom
     if custom is None:
         return False
     versions = {*custom.served_versions, *custom.stored_versions}
-    return len(versions) > 1 or compiled(custom).has_defaults
+    # A status that a client sends on create is dropped after the object was fitted.
+    return len(versions) > 1 or (custom.status and compiled(custom).defaults_status)
 
 
 def fit_stored(kind: Kind, document: Document) -> bool:
     """Make a stored object fit the schema of the version that is read; return whether it changed."""
     return kind.custom is not None and compiled(kind.custom).fit(document)
+
+
+def fit_copied(kind: Kind, document: Document) -> None:
+    """Make an object fit that is about to be stored without a guard's look, so that readers need not."""
+    if kind.custom is not None and not fits_on_read(kind):
+        compiled(kind.custom).fit(document)

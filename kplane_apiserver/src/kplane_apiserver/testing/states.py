@@ -7,6 +7,7 @@ import attrs
 
 from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY
 from kplane_apiserver.kinds import EVENTS, Kind, KindKey
+from kplane_apiserver.schemas import fit_copied
 from kplane_apiserver.services import DEFINITION_KEY, Services
 from kplane_apiserver.stores import Served
 from kplane_core.errors import KeyNotFound
@@ -87,6 +88,7 @@ async def _write(services: Services, cluster: str, place: Place, document: dict[
     kind = services.catalog.lookup(cluster, group, version, plural)
     assert kind is not None, f"the snapshot has {plural} and not what defines them"
     served = services.stores.serve(kind)
+    fit_copied(kind, document)
     ttl = services.settings.event_ttl if kind.storage_resource == EVENTS else None
 
     def replace(_old: dict[str, Any], _meta: ResponseMeta) -> UpdateResult:
