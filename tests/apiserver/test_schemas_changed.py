@@ -92,6 +92,17 @@ def test_a_later_default_comes_into_old_objects_alone(cluster):
     assert spec_of(cluster, "old") == {"kept": "k", "size": 3}
 
 
+def test_the_columns_of_a_table_show_it_too(cluster):
+    columns = [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]
+    define(cluster, a(spec=a(kept=TEXT)), additionalPrinterColumns=columns)
+    create(cluster, "old")
+    redefine(cluster, a(spec=a(kept=TEXT, size={"type": "integer", "default": 3})))
+    table = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    for path in (WIDGETS, f"{WIDGETS}/old"):
+        [row] = cluster.request("GET", path, headers=table).json()["rows"]
+        assert row["cells"] == ["old", 3]
+
+
 @pytest.mark.parametrize("schema", [BOTH, a(spec=a(kept=TEXT, gone=TEXT, size={"type": "integer", "default": 3}))])
 def test_what_was_written_by_the_present_schema_is_not_looked_at(cluster, monkeypatch, schema):
     define(cluster, schema)

@@ -76,7 +76,8 @@ def table_for_list(
     """
     printer = printer_of(kind)
     moment = time.time() if now is None else now
-    rows = [_row(printer, stored, include_object, moment, object_bytes) for stored in page.items]
+    looks = object_bytes if kind.custom is not None else _DATA
+    rows = [_row(printer, stored, include_object, moment, object_bytes, looks) for stored in page.items]
     return _table(_list_metadata(page), _definitions(printer.columns), rows)
 
 
@@ -100,7 +101,9 @@ def table_for_object(
         object_bytes: gives the whole object's bytes, for a row that carries it.
     """
     printer = printer_of(kind)
-    row = _row(printer, stored, include_object, time.time() if now is None else now, object_bytes)
+    moment = time.time() if now is None else now
+    looks = object_bytes if kind.custom is not None else _DATA
+    row = _row(printer, stored, include_object, moment, object_bytes, looks)
     metadata = b'{"resourceVersion":"%d"}' % stored.revision
     return _table(metadata, _definitions(printer.columns) if with_columns else b"null", [row])
 
@@ -131,9 +134,15 @@ def _table(metadata: bytes, columns: bytes, rows: list[bytes]) -> bytes:
 
 
 def _row(
-    printer: Printer, stored: StoredObject, include: IncludeObject, now: float, object_bytes: ObjectBytes
+    printer: Printer,
+    stored: StoredObject,
+    include: IncludeObject,
+    now: float,
+    object_bytes: ObjectBytes,
+    looks: ObjectBytes,
 ) -> bytes:
-    data = stored.data
+    # Columns of custom kinds are fields of their schemas, and so are the defaults of old objects.
+    data = stored.data if printer.metadata_only else looks(stored)
     metadata = _metadata_of(data)
     document = {"metadata": _decode(metadata)} if printer.metadata_only else _decode(data)
     cells = _ENCODE(printer.cells(document, now))
