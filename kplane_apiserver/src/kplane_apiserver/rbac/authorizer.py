@@ -1,6 +1,7 @@
 """Decides by the roles and bindings of the cluster in which something would happen."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from kplane_apiserver.authorization import Attributes, Decision, Rules
 from kplane_apiserver.identity import MASTERS, User
@@ -30,8 +31,12 @@ class RbacAuthorizer:
         asked = question_of(attributes)
         # As upstream has it, what is no resource is allowed for the whole cluster or not at all.
         namespace = attributes.namespace if asked.path is None else ""
-        policy = self._policies.of(attributes.cluster)
-        return _find(policy, attributes.user, namespace, asked) or _refusal(policy, attributes.user, namespace)
+        policy, user = self._policies.of(attributes.cluster), attributes.user
+        for grants in _grants(policy, user, namespace):
+            found = grants.find(asked)
+            if found is not None:
+                return found
+        return _refusal(policy, user, namespace)
 
     def rules_for(self, user: User, cluster: str, namespace: str) -> Rules:
         """Return what the user may do in a namespace, for SelfSubjectRulesReview."""
@@ -42,7 +47,8 @@ class RbacAuthorizer:
 
     def holds(self, user: User, cluster: str, namespace: str, asked: Question) -> bool:
         """Whether one of the user's roles allows a combination of a verb and something else."""
-        return _find(self._policies.of(cluster), user, namespace, asked) is not None
+        grants = _grants(self._policies.of(cluster), user, namespace)
+        return any(some.find(asked) is not None for some in grants)
 
 
 def faults_of(policy: Policy, user: User, namespace: str) -> list[str]:
@@ -58,26 +64,23 @@ def listed(faults: list[str]) -> str:
     return faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
 
 
-def _find(policy: Policy, user: User, namespace: str, asked: Question) -> Decision | None:
-    for grants in _grants(policy, user, namespace):
-        found = grants.find(asked)
-        if found is not None:
-            return found
-    return None
-
-
 def _refusal(policy: Policy, user: User, namespace: str) -> Decision:
     faults = faults_of(policy, user, namespace)
     return Decision(allowed=False, reason=f"RBAC: {listed(faults)}") if faults else _NO
 
 
 def _grants(policy: Policy, user: User, namespace: str) -> Iterator[Grants]:
-    subjects = (user_key(user.name), *map(group_key, user.groups))
+    subjects = _subjects(user.name, user.groups)
     for scope in _scopes(namespace):
         for subject in subjects:
             grants = policy.grants(scope, subject)
             if grants is not None:
                 yield grants
+
+
+@lru_cache(maxsize=1024)
+def _subjects(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
+    return (user_key(name), *map(group_key, groups))
 
 
 def _scopes(namespace: str) -> tuple[str, ...]:

@@ -34,23 +34,25 @@ class Grants:
         faults: what is wrong with bindings of this subject.
     """
 
-    __slots__ = ("_merged", "faults", "given")
+    __slots__ = ("_merged", "_on_paths", "_on_resources", "faults", "given")
 
     def __init__(self, given: Sequence[tuple[RuleSet, Decision]], faults: Sequence[str]) -> None:
         self.given = given
         self.faults = faults
+        self._on_resources = [one for one in given if one[0].on_resources]
+        self._on_paths = [one for one in given if one[0].on_paths]
         self._merged: Table[Decision] | None = None
 
     def find(self, asked: Question) -> Decision | None:
         """Return the decision that allows what is asked; None when no rule does."""
-        given = self.given
+        given = self._on_resources if asked.path is None else self._on_paths
         if len(given) <= _FEW:
             for rules, decision in given:
                 if rules.table.find(asked) is not None:
                     return decision
             return None
         if self._merged is None:
-            self._merged = Table([(rules.rules, decision) for rules, decision in given])
+            self._merged = Table([(rules.rules, decision) for rules, decision in self.given])
         return self._merged.find(asked)
 
     def rules(self) -> Iterator[Rule]:
@@ -167,8 +169,9 @@ class Policy:
 
     def grants(self, scope: Scope, subject: str) -> Grants | None:
         """Return what a subject has in a scope; None when no binding there names it."""
-        found = self._grants.get((scope, subject))
-        if found is None:
+        key = (scope, subject)
+        found = self._grants.get(key)
+        if found is None and (key in self._to or (not scope and self._base is not None and subject in self._base.to)):
             found = self._find_grants(scope, subject)
         return found
 

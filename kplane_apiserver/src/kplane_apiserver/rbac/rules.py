@@ -223,12 +223,16 @@ class RuleSet:
 
     Attributes:
         rules: the rules, in their order.
+        on_resources: whether one of them is about resources.
+        on_paths: whether one of them is about paths.
     """
 
-    __slots__ = ("__weakref__", "_table", "rules")
+    __slots__ = ("__weakref__", "_table", "on_paths", "on_resources", "rules")
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.rules = rules
+        self.on_resources = any(rule.resources for rule in rules)
+        self.on_paths = any(rule.paths for rule in rules)
         self._table: Table[bool] | None = None
 
     @property
