@@ -208,10 +208,10 @@ def _with_annotations(scaler: Document, added: Mapping[str, str]) -> Document:
     metadata = scaler.get("metadata")
     if not isinstance(metadata, dict):
         return scaler
-    before = metadata.get("annotations")
-    if not added and not (isinstance(before, dict) and before.keys() & _CARRIED):
+    before = metadata.get("annotations") or {}
+    if not isinstance(before, dict) or not (added or before.keys() & _CARRIED):
         return scaler
-    kept = {name: text for name, text in (before or {}).items() if name not in _CARRIED}
+    kept = {name: text for name, text in before.items() if name not in _CARRIED}
     metadata = {name: value for name, value in metadata.items() if name != "annotations"}
     if kept or added:
         metadata["annotations"] = {**kept, **added}
