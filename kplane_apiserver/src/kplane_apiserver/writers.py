@@ -265,7 +265,8 @@ async def write_change(
     tracking = tracking or _tracking(request, served.kind, options, services.now())
     if services.rbac is not None and served.kind.group == RBAC_GROUP:
         change = services.rbac.escalation.guarded(request, served.kind, change)
-    patched = request.method == "PATCH"
+    # Who applies to a builtin kind was refused the fields that it does not have, and what is stored has none.
+    patched = request.method == "PATCH" and (served.kind.custom is not None or not isinstance(tracking, Applying))
     guard = guard_for(served.kind, options.field_validation, request.warnings, patched=patched)
     attempt = _Attempt(services, served, route.cluster, subresource, change, tracking, guard)
     if options.dry_run:
