@@ -23,14 +23,15 @@ def server(live):
     tokens = Tokens([TokenLine("t1", "alice", groups=("system:masters",), cluster="c1"), TokenLine("t", "admin")])
     with type(live)(Settings(authenticator=tokens)) as running:
         admin = {"authorization": "Bearer t"}
-        for cluster, word in (
-            ("c2", SECRET.decode()),
-            ("c2", f"{SECRET.decode()}-2"),
-            ("root", SECRET.decode()),
-            ("c1", OWN),
+        secret = SECRET.decode()
+        for cluster, name, word in (
+            ("c1", "shown", OWN),
+            ("c2", "hidden", secret),
+            ("c2", "hidden-2", secret),
+            ("root", "hidden", secret),
         ):
             url = f"/clusters/{cluster}/control-plane{MAPS}"
-            body = {"metadata": {"name": word}, "data": {"word": word}}
+            body = {"metadata": {"name": name}, "data": {"word": word}}
             assert running.client.post(url, json=body, headers=admin).status_code == 201
         running.before = len(running.keys(""))
         yield running
@@ -86,13 +87,13 @@ PARTS = [
 TAILS = [
     MAPS,
     "/api/v1/configmaps",
-    f"{MAPS}/{SECRET.decode()}",
+    f"{MAPS}/hidden",
     "/snapshot",
     "/apis/kplane.dev/v1/clusters/c2/snapshot",
 ]
 prefixes = st.lists(st.sampled_from(PARTS).flatmap(lambda part: st.one_of(st.just(part), disguised(part))), max_size=4)
 queries = st.sampled_from(
-    ["", "?limit=1", "?cluster=c2", "?fieldSelector=metadata.name%3Dx", "?continue=x", "#/../c2", "?watch="]
+    ["", "?limit=1", "?cluster=c2", "?fieldSelector=metadata.name%3Dx", "?continue=x", "#/../c2", "?watch=0"]
 )
 origins = st.sampled_from(["", "", "http://127.0.0.1", "http://c2", "//c2", "http://x@c2:80"])
 hosts = st.sampled_from(["127.0.0.1", "c2", "c2/clusters/c2/control-plane", "127.0.0.1/../c2"])
@@ -114,7 +115,7 @@ hosts = st.sampled_from(["127.0.0.1", "c2", "c2/clusters/c2/control-plane", "127
 )
 def test_nothing_of_another_cluster_comes_back(server, origin, prefix, tail, query, host):
     answer = exchange(server, f"{origin}{''.join(prefix)}{tail}{query}", host)
-    assert SECRET not in answer.replace(SECRET + b" not found", b"")
+    assert SECRET not in answer
     assert b'"c2"' not in answer
     assert len(server.keys("")) == server.before, "whatever it named, no cluster was made"
 
