@@ -66,6 +66,11 @@ class CacheOnDemand:
         """The directory that holds this store's records, with a trailing slash."""
         return self._cached.resource_prefix
 
+    @property
+    def watched(self) -> bool:
+        """Whether watches are open."""
+        return bool(self.cacher.watcher_count) or any(watch.catching_up for watch in self._resumed)
+
     async def get_list(self, key: str, options: ListOptions | None = None) -> ObjectList:
         """List objects through the cache; see `Store.get_list`.
 

@@ -8,7 +8,8 @@ cluster itself holds little more than a dict of references.
 import asyncio
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -102,6 +103,9 @@ class Catalog:
         self._views: WeakValueDictionary[str, View] = WeakValueDictionary()
         self._store: Store | None = None
         self._follower: Follower | None = None
+        self._uses: Counter[str] = Counter()
+        self.on_undefined: Callable[[str], None] = _nobody_cares
+        """Called with a resource when the last cluster that defined it does so no more."""
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -115,6 +119,10 @@ class Catalog:
         if entry is None:
             return None
         return (entry.view or self._build_view(entry)).index.get(key)
+
+    def defined(self, resource: str) -> bool:
+        """Return whether any cluster has a definition of a custom resource, such as `widgets.example.com`."""
+        return resource in self._uses
 
     def find_anywhere(self, group: str, version: str, plural: str) -> Kind | None:
         """Return a kind of this name that some cluster serves; None when no cluster does.
@@ -268,9 +276,16 @@ class Catalog:
 
     def _reset(self) -> None:
         # The definitions are about to be told anew; most are the same, and are kept from being parsed again.
-        kept = list(self._clusters.values())
-        self._clusters = {}
-        asyncio.get_running_loop().call_soon(kept.clear)
+        kept, uses = list(self._clusters.values()), self._uses
+        self._clusters, self._uses = {}, Counter()
+
+        def told() -> None:
+            kept.clear()
+            for resource in uses:
+                if resource not in self._uses:
+                    self.on_undefined(resource)
+
+        asyncio.get_running_loop().call_soon(told)
 
     def _apply(self, stored: StoredObject, deleted: bool) -> None:  # noqa: FBT001 (Follower's callback)
         try:
@@ -281,6 +296,7 @@ class Catalog:
         entry = self._clusters.get(path.cluster)
         if deleted:
             if entry is not None and entry.definitions.pop(path.name, None) is not None:
+                self._forget(path.name)
                 entry.view = None
                 if not entry.definitions:
                     del self._clusters[path.cluster]
@@ -288,9 +304,17 @@ class Catalog:
         definition = self._define(stored, entry.definitions.get(path.name) if entry is not None else None)
         if entry is None:
             entry = self._clusters[path.cluster] = _Cluster()
+        if path.name not in entry.definitions:
+            self._uses[path.name] += 1
         if entry.definitions.get(path.name) is not definition:
             entry.definitions[path.name] = definition
             entry.view = None
+
+    def _forget(self, resource: str) -> None:
+        self._uses[resource] -= 1
+        if not self._uses[resource]:
+            del self._uses[resource]
+            self.on_undefined(resource)
 
     def _define(self, stored: StoredObject, before: Definition | None) -> Definition:
         digest, schemas, generation = _digest(stored.raw)
@@ -334,6 +358,10 @@ class Catalog:
             view = self._views[fingerprint] = View(fingerprint, kinds, {kind.key: kind for kind in kinds})
         entry.view = view
         return view
+
+
+def _nobody_cares(_resource: str) -> None:
+    """Do nothing: who holds no stores has none to let go."""
 
 
 def _content_order(definition: Definition) -> tuple[bytes, int]:

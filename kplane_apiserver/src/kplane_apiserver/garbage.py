@@ -243,6 +243,13 @@ class Garbage:
             self._unfollowed[name] = served
             self._wake.set()
 
+    async def unfollow(self, resource: str) -> None:
+        """Follow a resource no longer; whoever needs it again says so."""
+        self._unfollowed.pop(resource, None)
+        follower = self._followers.pop(resource, None)
+        if follower is not None:
+            await follower.aclose()
+
     def _note_deletion(self, served: Served, stored: StoredObject) -> None:
         raw = stored.raw
         if _DELETION in raw and any(finalizer in raw for finalizer in _FINALIZERS):

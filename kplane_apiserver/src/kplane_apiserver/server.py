@@ -8,6 +8,7 @@ from kplane_apiserver import contents, fleets, garbage_collector
 from kplane_apiserver.access import gate_for
 from kplane_apiserver.asgi import Application
 from kplane_apiserver.authorization import AlwaysAllow
+from kplane_apiserver.caches_unused import UnusedCaches
 from kplane_apiserver.catalog import Catalog
 from kplane_apiserver.clusters import NAMESPACE_KEY, Clusters
 from kplane_apiserver.crosscluster import CrossCluster
@@ -79,6 +80,8 @@ class ApiServer:
         )
         self.watches = Watches(self.settings)
         catalog, admins = self.services.catalog, self.settings.cross_cluster_readers
+        self._unused = UnusedCaches(stores, self.services.garbage, catalog.defined)
+        catalog.on_undefined = self._unused.undefined
         requests = RequestMetrics(by_cluster=self.settings.metrics_by_cluster)
         health = Health(connection, lambda: self.watches.draining, stores, health_checks)
         self.app = Application(
@@ -149,6 +152,7 @@ class ApiServer:
         if services.rbac is not None:
             await services.rbac.policies.aclose()
         await services.catalog.aclose()
+        await self._unused.aclose()
         await services.stores.aclose()
         self._started = False
 

@@ -232,6 +232,24 @@ class StoreSet:
             if isinstance(store, CacheOnDemand) and store.started:
                 yield group_resource, store
 
+    def has(self, resource: str) -> bool:
+        """Return whether there is a store of a resource."""
+        return resource in self._stores
+
+    async def let_go(self, resource: str) -> bool:
+        """Close a resource's store and forget it; return False when watches are open, and leave it then.
+
+        Raises:
+            KplaneError: the store could not be closed.
+        """
+        store = self._stores.get(resource)
+        if store is None or (isinstance(store, CacheOnDemand) and store.watched):
+            return False
+        del self._stores[resource]
+        self._served = {key: one for key, one in self._served.items() if one.store is not store}
+        await store.aclose()
+        return True
+
     def _make(self, kind: Kind) -> Served:
         stored = _stored_kind(kind)
         prefix = f"/{stored.group}/{stored.plural}" if stored.group else f"/{stored.plural}"
