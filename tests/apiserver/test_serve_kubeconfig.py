@@ -5,7 +5,7 @@ import stat
 import pytest
 import yaml
 
-from kplane_apiserver.kubeconfig import write_kubeconfig
+from kplane_apiserver.kubeconfig import Credentials, trust_in, write_kubeconfig
 from kplane_core.errors import UsageError
 
 URL = "http://127.0.0.1:8080"
@@ -104,3 +104,41 @@ def test_a_file_that_is_no_kubeconfig_is_refused_and_left_alone(tmp_path, conten
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"cannot write the kubeconfig .*nowhere/config: No such file"):
         write_kubeconfig(tmp_path / "nowhere" / "config", URL, ["c1"])
+
+
+def test_each_server_with_tokens_has_a_user_of_its_own(tmp_path):
+    path = tmp_path / "config"
+    write_kubeconfig(path, "https://127.0.0.1:1", ["c1"], Credentials("one", trust_in("CA", "name")))
+    write_kubeconfig(path, "https://127.0.0.1:2", ["c2"], Credentials("two"))
+    config = read(path)
+    assert {one["name"]: one["user"] for one in config["users"]} == {
+        "kplane@127.0.0.1:1": {"token": "one"},
+        "kplane@127.0.0.1:2": {"token": "two"},
+    }
+    assert {one["name"]: one["context"]["user"] for one in config["contexts"]} == {
+        "kplane-c1": "kplane@127.0.0.1:1",
+        "kplane-c2": "kplane@127.0.0.1:2",
+    }
+    assert config["clusters"][0]["cluster"]["certificate-authority-data"] == "Q0E="
+    assert config["clusters"][0]["cluster"]["tls-server-name"] == "name"
+
+
+def test_a_new_start_renews_the_token_of_every_context_of_the_server(tmp_path):
+    path = tmp_path / "config"
+    write_kubeconfig(path, "https://127.0.0.1:1", ["c1", "c2"], Credentials("one"))
+    write_kubeconfig(path, "https://127.0.0.1:1", ["c1"], Credentials("two"))
+    config = read(path)
+    assert config["users"] == [{"name": "kplane@127.0.0.1:1", "user": {"token": "two"}}]
+    assert [one["context"]["user"] for one in config["contexts"]] == ["kplane@127.0.0.1:1"] * 2
+
+
+def test_tokens_that_no_context_uses_any_more_go_and_those_of_others_stay(tmp_path):
+    path = tmp_path / "config"
+    path.write_text("kind: Config\nusers: [{name: me, user: {token: t}}]\n", encoding="utf-8")
+    write_kubeconfig(path, "https://127.0.0.1:1", ["c1"], Credentials("one"))
+    write_kubeconfig(path, "http://127.0.0.1:2", ["c1"])
+    assert [one["name"] for one in read(path)["users"]] == ["me", "kplane"]
+
+
+def test_credentials_do_not_show_their_token():
+    assert "hush" not in repr(Credentials("hush"))

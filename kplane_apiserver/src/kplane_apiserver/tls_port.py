@@ -37,7 +37,7 @@ class TlsPort:
         self._listener = listener
         self._context = context
         self._protocol = protocol
-        self._beginning: set[asyncio.Task[None]] = set()
+        self._beginning: dict[asyncio.Task[None], socket.socket | None] = {}
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         listener.setblocking(False)
@@ -48,7 +48,7 @@ class TlsPort:
         self._loop.remove_reader(self._listener)
         if self._pause is not None:
             self._pause.cancel()
-        for task in self._beginning:
+        for task in list(self._beginning):
             task.cancel()
 
     def _accept(self) -> None:
@@ -63,26 +63,32 @@ class TlsPort:
                 self._pause = self._loop.call_later(_PAUSE, self._loop.add_reader, self._listener, self._accept)
                 return
             task = self._loop.create_task(self._begin(connection))
-            self._beginning.add(task)
-            task.add_done_callback(self._beginning.discard)
+            self._beginning[task] = connection
+            task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """Close a connection that was not handed over, however that came about."""
+        connection = self._beginning.pop(task)
+        if connection is not None:
+            connection.close()
 
     async def _begin(self, connection: socket.socket) -> None:
-        """Hand the connection over to its protocol once the handshake is done, or close it."""
+        """Hand the connection over to its protocol with the handshake, or answer who speaks plain HTTP."""
         with contextlib.suppress(OSError, TimeoutError):  # also what a handshake raises that fails
-            try:
-                async with asyncio.timeout(_SECONDS):
-                    first = await _first_byte(connection)
-                if first and first != _HANDSHAKE:
-                    _answer_plain(connection)
-            except BaseException:
-                connection.close()
-                raise
-            if first != _HANDSHAKE:
-                connection.close()
-                return
-            await self._loop.connect_accepted_socket(
-                self._protocol, connection, ssl=self._context, ssl_handshake_timeout=_SECONDS
-            )
+            async with asyncio.timeout(_SECONDS):
+                first = await _first_byte(connection)
+            if first == _HANDSHAKE:
+                await self._hand_over(connection)
+            elif first:
+                _answer_plain(connection)
+
+    async def _hand_over(self, connection: socket.socket) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._beginning[task] = None  # from here on it is the transport that closes it
+        await self._loop.connect_accepted_socket(
+            self._protocol, connection, ssl=self._context, ssl_handshake_timeout=_SECONDS
+        )
 
 
 async def _first_byte(connection: socket.socket) -> bytes:
