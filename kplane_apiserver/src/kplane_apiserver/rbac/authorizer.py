@@ -1,7 +1,6 @@
 """Decides by the roles and bindings of the cluster in which something would happen."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 from kplane_apiserver.authorization import Attributes, Decision, Rules
 from kplane_apiserver.identity import MASTERS, User
@@ -70,17 +69,12 @@ def _refusal(policy: Policy, user: User, namespace: str) -> Decision:
 
 
 def _grants(policy: Policy, user: User, namespace: str) -> Iterator[Grants]:
-    subjects = _subjects(user.name, user.groups)
+    subjects = (user_key(user.name), *map(group_key, user.groups))
     for scope in _scopes(namespace):
         for subject in subjects:
             grants = policy.grants(scope, subject)
             if grants is not None:
                 yield grants
-
-
-@lru_cache(maxsize=1024)
-def _subjects(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    return (user_key(name), *map(group_key, groups))
 
 
 def _scopes(namespace: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from kplane_apiserver.authorization import Decision
 from kplane_apiserver.rbac import RBAC_GROUP
 from kplane_apiserver.rbac.reading import ROLE_PLURALS, Binding, Role, RoleRef, Subject, quoted
 from kplane_apiserver.rbac.rules import Question, Rule, RuleSet, Table, rule_set
+from kplane_core.storage.selection import LabelSelector
 
 _FEW = 8
 """So many roles are asked one by one; of more a subject gets a table of its own."""
@@ -239,15 +240,17 @@ class Policy:
         found = self._aggregated.get(name)
         if found is not None:
             return found
-        there = dict(sorted(self._all_cluster_roles()))
-        seen, waiting, rules = {name}, [role], dict[Rule, None]()
+        left = dict(sorted(self._all_cluster_roles()))
+        waiting, tried, rules = [*(role.selectors or ())], set[LabelSelector](), dict[Rule, None]()
         while waiting:
-            for selector in waiting.pop().selectors or ():
-                for other, one in there.items():
-                    if other not in seen and not one.fault and selector.matches(one.labels or {}):
-                        seen.add(other)
-                        rules.update(dict.fromkeys(one.rules.rules))
-                        waiting.append(one)
+            selector = waiting.pop(0)
+            if selector in tried:
+                continue
+            tried.add(selector)
+            for other in [other for other, one in left.items() if selector.matches(one.labels or {})]:
+                one = left.pop(other)
+                rules.update(dict.fromkeys(one.rules.rules))
+                waiting.extend(one.selectors or ())
         found = self._aggregated[name] = rule_set(tuple(rules))
         return found
 

@@ -20,6 +20,8 @@ EVERY = "*"
 _ANY_GROUP = "\0"
 """Stands for the group in the key of a rule whose groups are looked at one by one; no group has this name."""
 
+_SHORT = 200
+
 Key = tuple[str, str]
 """An API group and a resource, as a rule names them."""
 Texts = tuple[str, ...]
@@ -78,14 +80,14 @@ def question_of(asked: Attributes) -> Question:
     """Return a request's or a review's question as tables take it."""
     if not asked.resource:
         return Question(asked.verb, (), (), "", None, asked.path)
-    keys, wide = _keys(asked.group, asked.resource, asked.subresource)
+    keys, wide = _keys_of(asked.group, asked.resource, asked.subresource)
     return Question(asked.verb, keys, wide, asked.group, asked.name, None)
 
 
 def resource_question(verb: str, group: str, resource: str, name: str | None = None) -> Question:
     """Return the question for one combination of a rule; `resource` may have a subresource, `name` may be all."""
     plural, _, subresource = resource.partition("/")
-    keys, wide = _keys(group, plural, subresource)
+    keys, wide = _keys_of(group, plural, subresource)
     return Question(verb, keys, wide, group, name, None)
 
 
@@ -94,13 +96,21 @@ def path_question(verb: str, path: str) -> Question:
     return Question(verb, (), (), "", None, path)
 
 
-@lru_cache(maxsize=512)
+def _keys_of(group: str, resource: str, subresource: str) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
+    # A review can ask about texts of any length, and those are not worth remembering.
+    short = len(group) + len(resource) + len(subresource) <= _SHORT
+    return (_remembered_keys if short else _keys)(group, resource, subresource)
+
+
 def _keys(group: str, resource: str, subresource: str) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
     names = [resource, EVERY]
     if subresource:
         names = [f"{resource}/{subresource}", f"{EVERY}/{subresource}", EVERY]
     keys = tuple((one, name) for one in (group, EVERY) for name in names)
     return keys, tuple((_ANY_GROUP, name) for name in names)
+
+
+_remembered_keys = lru_cache(maxsize=512)(_keys)
 
 
 class _Entry(Generic[T]):
