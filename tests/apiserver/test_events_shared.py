@@ -189,6 +189,14 @@ def test_selectors_have_each_groups_own_names(cluster, selector):
             assert events.next()["object"]["metadata"]["name"] == "e"
 
 
+def test_an_event_without_a_source_comes_from_its_reporter(cluster):
+    cluster.post(NEW, {"metadata": {"name": "new"}, "reportingController": "loader"})
+    cluster.post(CORE, {"metadata": {"name": "old"}, "source": {"component": "loader"}, "reportingComponent": "x"})
+    for path in (CORE, NEW):
+        found = cluster.get(path, fieldSelector="source=loader").json()["items"]
+        assert [event["metadata"]["name"] for event in found] == ["new", "old"]
+
+
 def test_a_selector_by_the_other_groups_name_is_refused(cluster):
     for path, field in ((CORE, "regarding.name"), (NEW, "involvedObject.name"), (NEW, "reportingComponent")):
         answer = cluster.get(path, fieldSelector=f"{field}=x")

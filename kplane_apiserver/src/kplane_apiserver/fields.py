@@ -1,11 +1,12 @@
 """Which fields of a resource its field selectors may use, and their values when absent."""
 
 from collections.abc import Collection, Mapping
+from functools import cache
 from types import MappingProxyType
 
-from kplane_apiserver.kinds import Kind
+from kplane_apiserver.kinds import EVENTS, Kind
 from kplane_core.errors import BadRequest
-from kplane_core.storage.selection import FieldSelector
+from kplane_core.storage.selection import AttributeFunc, Attributes, FieldSelector
 
 _REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _EVENT_FIELDS = {
@@ -67,6 +68,24 @@ def selectable_fields(kind: Kind) -> Mapping[str, str]:
     if kind.custom is None:
         return _SELECTABLE.get(kind.group_resource, {})
     return {path.lstrip("."): "" for path in kind.custom.selectable_fields}
+
+
+def attributes_for(kind: Kind, attributes: AttributeFunc) -> AttributeFunc:
+    """Return how selectors see the objects of a kind, from how they see objects by their paths alone."""
+    return _with_event_source(attributes) if kind.custom is None and kind.storage_resource == EVENTS else attributes
+
+
+@cache
+def _with_event_source(attributes: AttributeFunc) -> AttributeFunc:
+    """Return the same for Events: one without a source comes from its reporter."""
+
+    def extract(raw: bytes) -> Attributes:
+        found = attributes(raw)
+        if found.fields["source.component"]:
+            return found
+        return found._replace(fields={**found.fields, "source.component": found.fields["reportingComponent"]})
+
+    return extract
 
 
 def check_field_selector(kind: Kind, selector: FieldSelector) -> FieldSelector:

@@ -9,7 +9,7 @@ import msgspec
 
 from kplane_apiserver.caches import CacheOnDemand
 from kplane_apiserver.conversion import converts, in_version
-from kplane_apiserver.fields import selectable_fields
+from kplane_apiserver.fields import attributes_for, selectable_fields
 from kplane_apiserver.kinds import Kind, builtin_kinds
 from kplane_apiserver.schemas import fit_copied, fit_stored, fits_on_read
 from kplane_apiserver.settings import Settings
@@ -294,7 +294,8 @@ def _attributes(kind: Kind) -> AttributeFunc:
 
     A cache keeps what the function of its resource found, and can use that only for those who ask with the same one.
     """
-    return _shared_attributes(tuple(selectable_fields(kind).items()), namespaced=kind.namespaced)
+    shared = _shared_attributes(tuple(selectable_fields(kind).items()), namespaced=kind.namespaced)
+    return attributes_for(kind, shared)
 
 
 @lru_cache(maxsize=4096)
