@@ -9,6 +9,8 @@ import pytest
 SUITE: Final = Path(__file__).with_name("suite.py")
 """The file that stands for all cases in a collection; nothing but it is collected as a case."""
 
+_SEED: Final = "kplane_seed"
+
 # The cases live in a package that an editable install does not list file by file, so pytest is told.
 pytest.register_assert_rewrite(
     *(f"kplane_conformance.{module}" for module in ("cases", "context", "engines", "machine", "modelling"))
@@ -61,8 +63,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Check what was asked for, and watch for results of the suite."""
     config.addinivalue_line("markers", "kplane(id): a case of the kplane conformance suite")
+    # A worker of xdist reads the command line anew: the controller tells it the seed, so that all use one.
+    config.option.kplane_seed = getattr(config, "workerinput", {}).get(_SEED, config.option.kplane_seed)
     if not config.option.kplane_seed:
-        # Set on the controller of xdist, which hands its options to its workers: they all use one seed.
         config.option.kplane_seed = int.from_bytes(os.urandom(3), "big") + 1
     names = config.getoption("--kplane-backend")
     if names:
@@ -73,6 +76,12 @@ def pytest_configure(config: pytest.Config) -> None:
         if not config.option.kplane_case:  # single cases are how an author goes from method to method
             refuse_unwritten(chosen)
     config.pluginmanager.register(_Observer(config), "kplane-conformance-observer")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist the seed."""
+    node.workerinput[_SEED] = node.config.option.kplane_seed
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

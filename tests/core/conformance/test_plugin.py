@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,16 @@ def test_workers_have_harnesses_of_their_own_and_report_to_one_certificate(site:
     outcomes = {entry["id"]: entry["outcome"] for entry in certificate["entries"]}
     assert outcomes.pop("engine.revision") == "passed", done.stdout
     assert len(outcomes) == 10
+
+
+def test_all_workers_use_the_seed_that_the_certificate_names(site: Site) -> None:
+    site.install()
+    site.suite("-n", "2", "--kplane-case=Capability", "--kplane-report=out.json", "--junitxml=out.xml")
+    project = site.folder / "project"
+    (certificate,) = json.loads((project / "out.json").read_text())["certificates"]
+    seeds = re.findall(r'name="kplane.seed" value="(\d+)"', (project / "out.xml").read_text())
+    assert len(seeds) == 10
+    assert set(seeds) == {str(certificate["seed"])}
 
 
 def test_a_backend_that_is_not_installed_is_an_error(site: Site) -> None:
