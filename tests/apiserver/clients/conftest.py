@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def start_server(folder: Path, *arguments: str) -> ServeProcess:
     """Start `kplane serve` on a free port and return once it says where it listens."""
     with (folder / "stderr").open("w", encoding="utf-8") as complaints:
         process = subprocess.Popen(
-            [str(BIN / "kplane"), "serve", "--port", "0", *arguments],
+            [str(BIN / "kplane"), "serve", *([] if "--port" in arguments else ["--port", "0"]), *arguments],
             cwd=folder,
             env=clean_environment(folder),
             stdin=subprocess.DEVNULL,
@@ -91,9 +91,13 @@ def serve(tmp_path: Path) -> Iterator[Any]:
     """A function that starts a `kplane serve` with the given flags; all are stopped after the test."""
     with contextlib.ExitStack() as stack:
 
-        def start(*arguments: str) -> ServeProcess:
-            folder = tmp_path / f"serve-{next(_numbers)}"
-            folder.mkdir()
+        def start(*arguments: str, folder: Path | None = None, files: Mapping[str, str] | None = None) -> ServeProcess:
+            if folder is None:
+                folder = tmp_path / f"serve-{next(_numbers)}"
+                folder.mkdir()
+            for name, text in (files or {}).items():
+                (folder / name).touch(mode=0o600)
+                (folder / name).write_text(text, encoding="utf-8")
             server = start_server(folder, *arguments)
             stack.callback(server.stop)
             return server
@@ -122,8 +126,16 @@ class Kubectl:
     home: Path
     url: str
 
+    kubeconfig: Path | None = None
+
     def command(self, *arguments: str) -> list[str]:
+        if self.kubeconfig is not None:
+            return [self.binary, "--kubeconfig", str(self.kubeconfig), *arguments]
         return [self.binary, "--server", self.url, *arguments]
+
+    def with_kubeconfig(self, path: Path) -> "Kubectl":
+        """Return the same kubectl with the server and the user of a kubeconfig."""
+        return attrs.evolve(self, kubeconfig=path)
 
     def __call__(self, *arguments: str, stdin: str = "", ok: bool = True) -> str:
         """Run a command and return what it printed; `ok` says whether it is meant to succeed."""
