@@ -35,6 +35,18 @@ def test_a_binding_holds_from_its_answer_on_and_until_its_deletion_is_answered(a
     assert alice.post(MAPS, {"metadata": {"name": "b"}}).status_code == 403
 
 
+def test_a_further_binding_of_the_same_user_holds_at_once(admin, make):
+    alice = admin("alice")
+    admin.made(make.bindings, make.binding("first", "ClusterRole/view", "User/alice"))
+    assert alice.get(MAPS).status_code == 200
+    admin.made(make.bindings, make.binding("second", "ClusterRole/edit", "User/alice"))
+    assert alice.post(MAPS, {"metadata": {"name": "a"}}).status_code == 201
+    changed = {"subjects": make.binding("second", "ClusterRole/edit", "User/bob")["subjects"]}
+    assert admin.patch(f"{make.bindings}/second", changed).status_code == 200
+    assert alice.post(MAPS, {"metadata": {"name": "b"}}).status_code == 403
+    assert admin("bob").post(MAPS, {"metadata": {"name": "b"}}).status_code == 201
+
+
 def test_a_role_binding_gives_a_cluster_role_in_its_namespace_only(admin, make):
     admin.made(make.bindings, make.binding("devs", "ClusterRole/edit", "Group/dev"))
     bob = admin("bob,dev")

@@ -358,6 +358,17 @@ def test_a_subject_with_many_roles_is_judged_alike(world, question, count):
     assert RbacAuthorizer(policies).authorize(question).allowed == allowed(with_base(many), question)
 
 
+def test_a_base_of_which_only_a_changed_object_is_left_does_not_come_back():
+    policies = new_policies()
+    asked = Attributes(User("alice", groups=("system:authenticated",)), "c1", "get", path="/api")
+    assert RbacAuthorizer(policies).authorize(asked).allowed
+    view = next(one.document for one in defaults(root=False) if one.name == "view")
+    write(policies, "clusterroles", ("c1", "", "view"), {**view, "aggregationRule": None, "rules": []})
+    assert not RbacAuthorizer(policies).authorize(asked).allowed
+    write(policies, "clusterroles", ("c1", "", "view"), None)
+    assert RbacAuthorizer(policies).authorize(asked).allowed
+
+
 @pytest.mark.parametrize("plural", PLURALS)
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"metadata":{},"rules":1,"roleRef":1}', b"\xff"])
 def test_what_cannot_be_read_allows_nothing_and_is_told(plural, raw):
