@@ -255,6 +255,7 @@ def test_rules_are_enforced_over_http(cluster):
         "authorizer.path('/')",
         "lists.range(3) == []",
         "[1].sum(1) == 1",
+        "math.greatest(1, 2) == 2",
         "self.list.transformSet(k, v, v)",
     ],
 )

@@ -182,14 +182,14 @@ def _cel() -> Any:
 
 @cache
 def _environment() -> Any:
-    from cel_expr_python.ext import ext_bindings, ext_math, ext_optional  # noqa: PLC0415 (as above)
+    from cel_expr_python.ext import ext_bindings, ext_optional  # noqa: PLC0415 (as above)
 
     cel = _cel()
     dynamic = cel.Type.DYN
     return cel.NewEnv(
         config=cel.NewEnvConfigFromYaml("extensions:\n- name: two-var-comprehensions\n"),
         variables={"self": dynamic, "oldSelf": dynamic, "oldSelves": cel.Type.Map(cel.Type.STRING, dynamic)},
-        extensions=[ext_math.ExtMath(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
+        extensions=[ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
         functions=_functions(cel),
     )
 

@@ -73,7 +73,6 @@ def _lists() -> Iterator[Row]:
     yield ".max", ("list",), "dyn", _extreme(max, "max")
     yield ".indexOf", ("list", "any"), "int", _index_of
     yield ".lastIndexOf", ("list", "any"), "int", _last_index_of
-    yield ".includes", ("list", "any"), "bool", lambda items, item: _index_of(items, item) >= 0
 
 
 def _extreme(pick: Callable[[list[Any]], Any], name: str) -> Callable[[list[Any]], Any]:

@@ -34,7 +34,6 @@ def string_rows() -> Iterator[Row]:
     yield ".lowerAscii", ("string",), "string", lambda text: text.translate(_ASCII_LOWER)
     yield ".upperAscii", ("string",), "string", lambda text: text.translate(_ASCII_UPPER)
     yield ".trim", ("string",), "string", str.strip
-    yield ".reverse", ("string",), "string", lambda text: text[::-1]
     yield ".replace", ("string", "string", "string"), "string", _replace
     yield ".replace", ("string", "string", "string", "int"), "string", _replace
     yield ".split", ("string", "string"), "list", _split
