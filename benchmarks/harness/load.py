@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from benchmarks.harness.serving import Server, cores, pinned
+from benchmarks.harness.serving import Server, cores, pinned, trusting
 
 WITHOUT_WRK = "measured with a Python client for want of wrk: the client, not the server, is the limit"
 _AT_A_TIME = 50
@@ -87,10 +87,10 @@ async def _post_all(url: str, documents: Sequence[dict[str, Any]]) -> None:
         await writer.wait_closed()
 
 
-def post(path: str, document: dict[str, Any]) -> bytes:
+def post(path: str, document: dict[str, Any], token: str = "") -> bytes:
     """Return the request that creates an object."""
     body = json.dumps(document)
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{_authorization(token)}"
     return f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
 
 
@@ -102,17 +102,21 @@ def _best(runs: Sequence[Load]) -> Load:
 def _run(server: Server, url: str, seconds: float, connections: int, create: tuple[str, dict[str, Any]] | None) -> Load:
     used, began = server.cpu_seconds(), time.perf_counter()
     if shutil.which("wrk") is None:
-        count, took, note = asyncio.run(_python(url, seconds, connections, create)), None, WITHOUT_WRK
+        count, took, note = asyncio.run(_python(server, url, seconds, connections, create)), None, WITHOUT_WRK
     else:
-        count, took, note = *_wrk(url, seconds, connections, create), ""
+        count, took, note = *_wrk(server, url, seconds, connections, create), ""
     took = took or time.perf_counter() - began
     used = server.cpu_seconds() - used
     return Load(count / took, count / used if used else None, note)
 
 
-def _wrk(url: str, seconds: float, connections: int, create: tuple[str, dict[str, Any]] | None) -> tuple[int, float]:
+def _wrk(
+    server: Server, url: str, seconds: float, connections: int, create: tuple[str, dict[str, Any]] | None
+) -> tuple[int, float]:
     pair = cores()
     command = ["wrk", "-t1", f"-c{connections}", f"-d{max(round(seconds), 1)}"]
+    if server.token:
+        command += ["-H", f"Authorization: Bearer {server.token}"]
     with tempfile.TemporaryDirectory(prefix="kplane-bench-") as folder:
         if create is not None:
             script = Path(folder) / "create.lua"
@@ -134,17 +138,19 @@ def _script(prefix: str, template: dict[str, Any]) -> str:
     return f"local HEAD, PREFIX, TAIL = [[{head}]], [[{prefix}]], [[{tail}]]\n{_CREATE}"
 
 
-async def _python(url: str, seconds: float, connections: int, create: tuple[str, dict[str, Any]] | None) -> int:
-    parts = urlsplit(url)
+async def _python(
+    server: Server, url: str, seconds: float, connections: int, create: tuple[str, dict[str, Any]] | None
+) -> int:
+    parts, context = urlsplit(url), trusting() if server.tls else None
     until = time.perf_counter() + seconds
     target = f"{parts.path}?{parts.query}" if parts.query else parts.path
 
     async def client(number: int) -> int:
-        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=context)
         count = 0
         try:
             while time.perf_counter() < until:
-                writer.write(_request(target, create, f"{number}-{count}"))
+                writer.write(_request(target, create, f"{number}-{count}", server.token))
                 await _answer(reader)
                 count += 1
         finally:
@@ -155,11 +161,15 @@ async def _python(url: str, seconds: float, connections: int, create: tuple[str,
     return sum(await asyncio.gather(*(client(number) for number in range(connections))))
 
 
-def _request(target: str, create: tuple[str, dict[str, Any]] | None, name: str) -> bytes:
+def _request(target: str, create: tuple[str, dict[str, Any]] | None, name: str, token: str) -> bytes:
     if create is None:
-        return f"GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+        return f"GET {target} HTTP/1.1\r\nhost: localhost\r\n{_authorization(token)}\r\n".encode()
     prefix, template = create
-    return post(target, {**template, "metadata": {**template["metadata"], "name": f"{prefix}-{name}"}})
+    return post(target, {**template, "metadata": {**template["metadata"], "name": f"{prefix}-{name}"}}, token)
+
+
+def _authorization(token: str) -> str:
+    return f"authorization: Bearer {token}\r\n" if token else ""
 
 
 async def _answer(reader: asyncio.StreamReader) -> None:

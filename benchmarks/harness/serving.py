@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -27,15 +28,19 @@ class Server:
     Attributes:
         pid: its process.
         port: where it listens, on 127.0.0.1.
+        token: what it asks of requests; empty for nothing.
+        tls: whether it speaks TLS.
     """
 
     pid: int
     port: int
+    token: str = attrs.field(default="", repr=False)
+    tls: bool = False
 
     @property
     def url(self) -> str:
         """The address of the server."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def cluster(self, name: str) -> str:
         """Return the address of a virtual cluster."""
@@ -95,18 +100,31 @@ def start(folder: Path, port: int, *flags: str, core: int | None = None) -> "sub
         )
 
 
-def wait_until_ready(process: "subprocess.Popen[bytes]", port: int, folder: Path, pause: float = 0.002) -> None:
+def trusting() -> ssl.SSLContext:
+    """Return TLS for a client that takes any certificate: it knows that it talks to itself."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def wait_until_ready(
+    process: "subprocess.Popen[bytes]", port: int, folder: Path, pause: float = 0.002, *, tls: bool = False
+) -> None:
     """Return once `/readyz` answers 200.
 
     Raises:
         RuntimeError: the process ended, or took too long.
     """
+    url, context = f"http://127.0.0.1:{port}/readyz", None
+    if tls:
+        url, context = url.replace("http:", "https:"), trusting()
     until = time.perf_counter() + _START_SECONDS
     while time.perf_counter() < until:
         if process.poll() is not None:
             break
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=5, context=context) as answer:
                 if answer.status == 200:
                     return
         except OSError:  # nobody listens yet
@@ -126,15 +144,25 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 @contextlib.contextmanager
-def running(*flags: str) -> Iterator[Server]:
-    """Run `kplane serve` on its own core while the context is open."""
+def running(*flags: str, token: str = "", tls: bool = False) -> Iterator[Server]:
+    """Run `kplane serve` on its own core while the context is open.
+
+    Args:
+        flags: further flags.
+        token: a token that it asks for; empty for none.
+        tls: whether it speaks TLS, which takes a token.
+    """
     pair = cores()
     with tempfile.TemporaryDirectory(prefix="kplane-bench-") as name:
         folder, port = Path(name), free_port()
+        if token:
+            (folder / "tokens.csv").touch(mode=0o600)
+            (folder / "tokens.csv").write_text(f"{token},benchmark,1\n", encoding="utf-8")
+            flags = (*flags, "--token-auth-file", "tokens.csv", *([] if tls else ["--tls", "off"]))
         process = start(folder, port, *flags, core=None if pair is None else pair[0])
         try:
-            wait_until_ready(process, port, folder)
-            yield Server(process.pid, port)
+            wait_until_ready(process, port, folder, tls=tls)
+            yield Server(process.pid, port, token, tls)
         finally:
             stop(process)
 
