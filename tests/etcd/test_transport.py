@@ -12,7 +12,7 @@ from kplane_etcd import wire
 from kplane_etcd.endpoints import Endpoint, TlsFiles, target
 from kplane_etcd.errors import AccessRefused, DatabaseFull, NotImplementedByServer, RequestTooLarge
 from kplane_etcd.fake import FakeEtcd
-from kplane_etcd.methods import AUTHENTICATE, RANGE, TXN
+from kplane_etcd.methods import AUTHENTICATE, RANGE, STATUS, TXN
 from kplane_etcd.servers import free_ports
 from kplane_etcd.transport import Transport
 
@@ -175,6 +175,44 @@ def test_a_token_is_fetched_once_for_all_and_renewed_when_it_expires() -> None:
             await transport.call(TXN, CREATE)
 
     run(scenario, fake, credentials=lambda: ("root", "pass"))
+
+
+@pytest.mark.parametrize(
+    ("code", "refusal"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: user name is empty"),
+        (grpc.StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth token"),
+    ],
+)
+def test_a_member_that_wants_to_know_who_asks_how_it_is_is_told(code, refusal) -> None:
+    """Before etcd 3.6 nobody needed a token to ask for the status."""
+    fake = FakeEtcd(version="3.6.0")
+    valid = ["token-1"]
+
+    async def authenticate(_request, _context):
+        return wire.AuthenticateResponse(token=valid[0])
+
+    async def status(_request, context):
+        if dict(context.invocation_metadata()).get("token") != valid[0]:
+            await context.abort(code, refusal)
+        return wire.StatusResponse(header=fake.header(), version=fake.version)
+
+    fake.on(AUTHENTICATE, authenticate)
+    fake.on(STATUS, status)
+
+    async def scenario(transport: Transport) -> None:
+        (endpoint,) = transport.endpoints
+        for token in ("token-1", "token-2"):  # none yet, then one that is refused
+            valid[0] = token
+            assert (await transport.ask(endpoint, STATUS, wire.StatusRequest(), within=5)).version == "3.6.0"
+
+    run(scenario, fake, credentials=lambda: ("root", "pass"))
+
+    async def nobody(transport: Transport) -> None:
+        with pytest.raises(AccessRefused):
+            await transport.ask(transport.endpoints[0], STATUS, wire.StatusRequest(), within=5)
+
+    run(nobody, fake)
 
 
 def test_a_wrong_password_is_said_and_not_repeated() -> None:

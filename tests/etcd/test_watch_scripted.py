@@ -282,11 +282,55 @@ def test_progress_is_asked_for_on_the_streams_that_want_it_and_only_there(connec
             wanting = await engine.watch("/a", "/b", after=100, progress=True)
             silent = await engine.watch("/a", "/b", after=100)
             await engine.request_progress()
-            assert await batches(wanting, 1) == [120]
+            assert (await batches(wanting, 2))[-1] == 120
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(silent.batch(), 0.1)
             await wanting.aclose()
             await silent.aclose()
+        await fake.stop()
+
+    asyncio.run(main())
+
+
+def test_a_watch_from_the_newest_revision_is_told_so_where_etcd_says_nothing_of_it(watching) -> None:
+    """etcd takes it for a watch from the future, and tells nothing before something changes (etcd-io/etcd#20229)."""
+
+    async def scenario(watch) -> None:
+        (first,) = await watch.batch()
+        assert (first.is_progress, first.revision) == (True, 100)
+        assert await batches(watch, 1) == [101]
+
+    watching(scenario, scripted(created(100), puts(101)), after=100, progress=True)
+
+
+@pytest.mark.parametrize(("after", "newest"), [(100, 99), (100, 101)])
+def test_a_watch_from_another_revision_is_told_nothing_by_itself(watching, after: int, newest: int) -> None:
+    """A member that lags may have nothing to say of the start, and one that is ahead has to tell what came since."""
+
+    async def scenario(watch) -> None:
+        (first,) = await watch.batch()
+        assert (first.is_progress, first.revision) == (False, 101)
+
+    watching(scenario, scripted(created(newest), puts(101)), after=after, progress=True)
+
+
+def test_a_watch_that_was_told_more_is_not_told_of_its_start_again(connect) -> None:
+    async def answering(call: WatchCall) -> Script:
+        yield created(100)
+        yield puts(101)
+        while (await call.next_request()).HasField("progress_request"):
+            yield progress(101)
+
+    fake = FakeEtcd(answering)
+
+    async def main() -> None:
+        await fake.start()
+        async with connect(fake.url) as connection:
+            watch = await connection.engine.watch("/a", "/b", after=100, progress=True)
+            assert await batches(watch, 2) == [100, 101]
+            await connection.engine.request_progress()
+            assert await batches(watch, 1) == [101]
+            await watch.aclose()
         await fake.stop()
 
     asyncio.run(main())

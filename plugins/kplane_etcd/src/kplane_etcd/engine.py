@@ -195,6 +195,8 @@ class EtcdEngine:
             except BaseException:
                 await watch.aclose()
                 raise
+        if progress and self._features().progress:
+            watch.tell_start()
         return watch
 
     async def _beyond_the_edge(self, after: int) -> None:

@@ -153,6 +153,11 @@ def wants_new_token(error: grpc.aio.AioRpcError) -> bool:
     return error.code() is grpc.StatusCode.UNAUTHENTICATED or _OLD_AUTH in (error.details() or "")
 
 
+def wants_user(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the call was refused, unseen, because it said nothing of who calls."""
+    return _NO_USER in (error.details() or "")
+
+
 def is_stale_token_reason(reason: str) -> bool:
     """Whether a watch was refused because of the token."""
     return "nauthenticated" in reason or "invalid auth token" in reason or _OLD_AUTH in reason

@@ -6,6 +6,7 @@ Production code never loads this. `python -m kplane_etcd.servers` lists what is 
 import asyncio
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -381,8 +382,8 @@ class EtcdCluster:
             ServerFailed: none does.
         """
         for server in self.servers:
-            fields = [field.strip() for field in server.control("endpoint", "status").split(",")]
-            if fields[4] == "true":
+            (told,) = json.loads(server.control("endpoint", "status", "--write-out=json"))
+            if told["Status"]["leader"] == told["Status"]["header"]["member_id"]:
                 return server
         raise ServerFailed("the cluster has no leader")
 

@@ -14,7 +14,7 @@ from kplane_core.engine.interface import EngineUnreachable
 from kplane_core.errors import KplaneError
 from kplane_etcd import wire
 from kplane_etcd.endpoints import Endpoint
-from kplane_etcd.errors import translate, wants_new_token, was_never_sent
+from kplane_etcd.errors import translate, wants_new_token, wants_user, was_never_sent
 from kplane_etcd.methods import AUTHENTICATE, Kind, Method
 from kplane_etcd.metrics import Metrics
 
@@ -185,11 +185,11 @@ class Transport:
         return self._endpoints[self._current]
 
     async def ask(self, endpoint: Endpoint, method: Method[Answer], request: Any, *, within: float) -> Answer:
-        """Call a method of one certain member, once.
+        """Call a method of one certain member, once; a second time with a token, where it turns out to need one.
 
         Args:
             endpoint: which member.
-            method: which method; one that needs no token.
+            method: which method; one that needed no token before etcd 3.6.
             request: its request.
             within: seconds.
 
@@ -197,8 +197,15 @@ class Transport:
             KplaneError: it failed.
         """
         self._unless_closed()
+        metadata = self._metadata
         try:
-            answer: Answer = await endpoint.call(method)(request, timeout=within, metadata=self._metadata)
+            try:
+                answer: Answer = await endpoint.call(method)(request, timeout=within, metadata=metadata)
+            except grpc.aio.AioRpcError as error:
+                if self._credentials is None or not (wants_new_token(error) or wants_user(error)):
+                    raise
+                await self._renew(metadata)
+                answer = await endpoint.call(method)(request, timeout=within, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise translate(error, write=method.kind is Kind.WRITE, timeout=within) from error
         except asyncio.CancelledError:

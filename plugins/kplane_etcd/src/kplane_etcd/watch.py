@@ -56,6 +56,7 @@ class EtcdWatch:
         self._patience = patience
         self._on_end = ended
         self._after = span.after
+        self._at_newest = False
         self._events: list[EngineEvent] = []
         self._error: KplaneError | None = None
         self._closed = False
@@ -85,6 +86,7 @@ class EtcdWatch:
         if self._closed:
             stream.cancel()
             raise EngineUnreachable("the connection to etcd was closed while a watch was opened")
+        self._at_newest = stream.revision == self._span.after
         self._task = asyncio.create_task(self._run(stream), name="kplane-etcd-watch")
         return stream.revision
 
@@ -111,7 +113,18 @@ class EtcdWatch:
     def ask_progress(self) -> None:
         """Ask etcd how far the watch is; the answer comes as a progress mark, if it comes."""
         if self._stream is not None and not self._closed:
+            self.tell_start()
             self._stream.ask_progress()
+
+    def tell_start(self) -> None:
+        """Deliver a progress mark at the start, if that was the newest revision and nothing newer is known.
+
+        Until something changes etcd itself says nothing of it: since the middle of 2025 it takes such a watch for one
+        that starts in the future (etcd-io/etcd#20229).
+        """
+        if self._at_newest and self._after == self._span.after:
+            self._mark(self._after)
+            self._reader.wake()
 
     def close(self) -> None:
         """End the watch; idempotent. A waiting `batch` returns empty."""
