@@ -144,7 +144,7 @@ def _greeting(options: ServeOptions, backend: Backend, secured: Security) -> str
 def _users(options: ServeOptions) -> str:
     """Return in a few words who may do what."""
     if not options.authenticates:
-        return "everybody on this machine may do everything"
+        return "whoever reaches the server may do everything"
     known = [f"tokens of {options.token_auth_file}"] if options.token_auth_file is not None else []
     anonymous = ["requests without a token"] if options.anonymous_auth else []
     may = "the roles of each cluster decide" if options.authorization_mode == RBAC else "each may do everything"
