@@ -197,6 +197,13 @@ def test_a_definition_that_was_stored_with_a_webhook_can_still_be_written() -> N
     assert prepare_crd(crd, crd, "now")["spec"]["conversion"] == {"strategy": "Webhook"}
 
 
+@pytest.mark.parametrize("pattern", [r"^(a)\1$", "^(?!kube-)", "a(?=b)", "(?<!a)b"])
+def test_a_pattern_that_kubernetes_cannot_read_is_refused(pattern: str) -> None:
+    found = faults(definition(a(spec=items(TEXT | {"pattern": pattern}))))
+    assert list(found) == [f"{SCHEMA}.properties[spec].items.pattern"]
+    assert "must be a valid regular expression, but isn't" in next(iter(found.values()))
+
+
 def test_what_will_not_be_done_is_warned_of() -> None:
     crd = definition(a(spec=items(TEXT | {"pattern": r"^\p{Greek}+$"})))
     crd["spec"]["versions"].append(crd["spec"]["versions"][0] | {"name": "v2", "storage": False})

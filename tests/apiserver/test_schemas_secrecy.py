@@ -79,7 +79,7 @@ def numbered(value: Any, place: str, numbers: Any, places: dict[str, str]) -> An
     return value
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(SCHEMAS, VALUES)
 def test_a_fault_shows_no_value_but_the_one_that_it_names(schema: dict[str, Any], value: Any) -> None:
     places: dict[str, str] = {}

@@ -8,6 +8,7 @@ from typing import Any
 
 from kplane_apiserver.apierrors import field_forbidden, field_invalid, field_not_supported, field_required
 from kplane_apiserver.schemas.markers import completeness_faults, default_faults, marker_faults, metadata_faults
+from kplane_apiserver.schemas.patterns import is_foreign
 from kplane_core.errors import StatusCause
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
@@ -48,6 +49,10 @@ def _node_faults(node: dict[str, Any], place: str, untyped: str) -> Iterator[Sta
     if node.get("uniqueItems") is True:
         words = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         yield field_forbidden(f"{place}.uniqueItems", words)
+    pattern = node.get("pattern")
+    if isinstance(pattern, str) and is_foreign(pattern):
+        words = "must be a valid regular expression, but isn't: it looks around or refers back"
+        yield field_invalid(f"{place}.pattern", pattern, words)
     if isinstance(node.get("items"), list):
         yield field_forbidden(f"{place}.items", "items must be a schema object and not an array")
     if node.get("properties") and node.get("additionalProperties"):

@@ -3,11 +3,15 @@
 The two languages agree on most of what schemas use. What RE2 writes differently is rewritten: the end of the text, the
 POSIX classes, Unicode classes by their general names. What cannot be rewritten is not
 checked, of which the author of the definition is warned.
+
+RE2 takes as long as a text is; `re` may take for ever. Where it may, an automaton of our own reads the text.
 """
 
 import re
 from collections.abc import Callable
 from functools import lru_cache
+
+from kplane_apiserver.schemas.automata import Automaton, UnsuitableError, parsed, safe_length
 
 _POSIX = {
     "alnum": "0-9A-Za-z",
@@ -31,16 +35,40 @@ _TOKEN = re.compile(
 _GROUP = re.compile(
     r"\\Q.*?(?:\\E|$)|\\.|\[:[a-z]+:\]|\[\^?\]?|(?P<group>\((?:\?P?<[A-Za-z_]\w*>|(?!\?)))|.", re.DOTALL
 )
+_LONGEST_TEXT = 4 << 20  # no body is longer
 _MULTILINE = re.compile(r"\(\?[a-zA-Z]*m")
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def compile_pattern(pattern: str) -> Callable[[str], object] | None:
     """Return a function that is true for texts which the pattern matches somewhere; None if it cannot be checked."""
     try:
-        return re.compile(_translated(pattern), re.ASCII).search
-    except (re.error, OverflowError, RecursionError):
+        translated = _translated(pattern)
+        search = re.compile(translated, re.ASCII).search
+        tree = parsed(translated)
+        longest = safe_length(tree)
+        if longest >= _LONGEST_TEXT:
+            return search
+        automaton = Automaton(tree)
+    except (re.error, OverflowError, RecursionError, UnsuitableError):
         return None
+
+    def matches(text: str) -> object:
+        return search(text) if len(text) <= longest else automaton.search(text)
+
+    return matches
+
+
+@lru_cache(maxsize=1024)
+def is_foreign(pattern: str) -> bool:
+    """Return whether a pattern looks around or back, which RE2 cannot and so Kubernetes refuses."""
+    try:
+        safe_length(parsed(_translated(pattern)))
+    except UnsuitableError:
+        return True
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return False
 
 
 def uncaptured(pattern: str) -> str:
