@@ -210,6 +210,16 @@ def test_rules_have_the_functions_and_types_of_kubernetes(text):
         (rule("true\n&& true"), "message", "Required value: message must be specified if rule contains line breaks"),
         (rule("true", reason="Odd"), "reason", 'Unsupported value: "Odd": supported values: "FieldValueDuplicate"'),
         (rule("true", messageExpression="1 +"), "messageExpression", 'Invalid value: "1 +": compilation failed'),
+        (
+            rule("self.n.matches('(')"),
+            "rule",
+            "Invalid value: \"self.n.matches('(')\": compilation failed: invalid matches",
+        ),
+        (
+            rule("'x'.find( r'[' ) == ''"),
+            "rule",
+            "Invalid value: \"'x'.find( r'[' ) == ''\": compilation failed: invalid",
+        ),
         (rule("1"), "rule", 'Invalid value: "1": cel expression must evaluate to a bool'),
         (
             rule("true", messageExpression="1"),

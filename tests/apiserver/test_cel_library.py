@@ -112,7 +112,7 @@ def test_expressions_have_the_results_of_kubernetes(text):
         ("[1].join() == ''", "no such overload"),
         ("'%d'.format([]) == ''", "index 0 out of range"),
         ("{'a': 'x', 'b': 'x'}.transformMapEntry(k, v, {v: k}).size() == 1", "insert failed: a key already exists"),
-        ("'x'.find('(') == ''", "the pattern cannot be read"),
+        ("'x'.find('(' + '') == ''", "the pattern cannot be read"),
     ],
 )
 def test_what_has_no_result_says_why(text, words):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kplane_apiserver.schemas import cel_cost
-from kplane_apiserver.schemas.cel_macros import growth, rewritten
+from kplane_apiserver.schemas.cel_macros import growth, literal_patterns, rewritten
 from kplane_apiserver.schemas.patterns import uncaptured
 from kplane_core.errors import KplaneError
 
@@ -84,6 +84,7 @@ class Expression:
         source = _IDENTIFIER.sub(_with_optional_old, text) if optional_old else text
         ready = rewritten(source)
         self._compiled = _compiled(source, ready)
+        _check_patterns(source)
         self._growth = growth(source)
         self._weighs = self._growth > 1 or "kplane.made()" in ready
         self.returns: str = self._compiled.return_type().name()
@@ -158,6 +159,14 @@ def _compiled(source: str, ready: str) -> Any:
         failure = error
     detail = str(failure).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
     raise CelError(f"compilation failed: {detail}") from None
+
+
+def _check_patterns(source: str) -> None:
+    """Refuse what is known to be no pattern now, and not when the rule is run."""
+    for literal in literal_patterns(source):
+        result = _environment().compile(f"''.matches({literal})").eval(data={})
+        if result.type() == _cel().Type.ERROR:
+            raise CelError(f"compilation failed: invalid matches argument: {literal}")
 
 
 def _runtime_words(text: str) -> str:

@@ -30,6 +30,7 @@ _TURNED = {"transformMap": "kplane_map", "transformMapEntry": "kplane_merged"}
 _OPTIONAL = frozenset({"validate", "named"})
 """Methods and functions that return an optional value in Kubernetes, and here a list of at most one."""
 _MAKING = frozenset({"map", "transformList", "transformMap", "transformMapEntry"})
+_MATCHING = frozenset({"matches", "find", "findAll"})
 _BINDING = frozenset({"bind", "optMap", "optFlatMap"})
 _CONSTANTS = frozenset({"true", "false", "null", "in"})
 _MANY = 64
@@ -43,6 +44,18 @@ def rewritten(text: str) -> str:
         return _rewritten(tokens)
     except _UnmatchedError:
         return text
+
+
+def literal_patterns(text: str) -> list[str]:
+    """Return the literals in an expression that are used as patterns, as they are written."""
+    tokens = [part for part in _TOKEN.findall(text) if not part.isspace()]
+    return [
+        literal
+        for dot, name, bracket, literal, end in zip(
+            tokens, tokens[1:], tokens[2:], tokens[3:], tokens[4:], strict=False
+        )
+        if dot == "." and name in _MATCHING and bracket == "(" and literal[-1] in "'\"" and end in {")", ","}
+    ]
 
 
 def growth(text: str) -> int:
