@@ -27,6 +27,7 @@ ADMIN = "kplane-admin"
 """The user whose token stands in the kubeconfig that the server writes."""
 
 _TOKEN_BYTES = 32
+_NO_TOKEN = "unused"  # noqa: S105 - what a server reads that asks for none
 _EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 _ACCEPT = "or accept that with --insecure-allow-remote"
 
@@ -117,7 +118,8 @@ def secure(options: ServeOptions, listener: socket.socket, now: Callable[[], dat
         readers=_readers(options),
         browsers=_browsers(options, listener),
         tls=tls,
-        credentials=Credentials(token, trust),
+        # Over TLS, kubectl asks its user for a name and a password when it has no credential at all.
+        credentials=Credentials(token or ("" if tls is None else _NO_TOKEN), trust),
     )
 
 

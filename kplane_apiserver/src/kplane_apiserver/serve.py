@@ -68,9 +68,14 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections, then say so."""
-        # uvicorn's own TLS would leave it to a failed handshake to tell a client that it speaks plain HTTP.
-        await super().startup(sockets if self._context is None else [])
-        if self._context is not None:
+        if self._context is None:
+            await super().startup(sockets)
+        elif sys.platform == "win32":  # its loops cannot look at what comes without taking it
+            self.config.ssl = self._context
+            await super().startup(sockets)
+        else:
+            # uvicorn's own TLS would leave it to a failed handshake to tell a client that it speaks plain HTTP.
+            await super().startup([])
             self._listen_with_tls(self._context, sockets or [])
         self._on_ready()
 

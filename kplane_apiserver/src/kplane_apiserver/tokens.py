@@ -170,41 +170,49 @@ def parse_tokens(raw: bytes, where: str) -> list[TokenLine]:
 
 def _parse(texts: Sequence[str], where: str) -> list[TokenLine]:
     found: dict[str, TokenLine] = {}
+    clusters: set[str] = set()
     reader = csv.reader(texts, strict=True)
     start = 0
     for row in reader:
         begun, start = start, reader.line_num
-        if not any(column.strip() for column in row):
+        if not row or not any(map(str.strip, row)):
             continue
-        line = _line(row, f"{where}: line {begun + 1}")
-        if line.token in found:
+        token, user, uid, groups, cluster = _columns(row, where, begun + 1)
+        if token in found:
             raise UsageError(f"{where}: line {begun + 1} has a token that stands in the file already")
-        found[line.token] = attrs.evolve(line, start=begun, end=reader.line_num)
+        if cluster and cluster not in clusters:
+            _check_cluster(cluster, where, begun + 1)
+            clusters.add(cluster)
+        found[token] = TokenLine(token, user, uid, _groups(groups), cluster, begun, start)
     return list(found.values())
 
 
-def _line(row: Sequence[str], where: str) -> TokenLine:
+def _columns(row: Sequence[str], where: str, number: int) -> Iterable[str]:
+    """Return the five columns of a line; what it leaves out is empty."""
     if len(row) < _FEWEST:
-        raise UsageError(f"{where} has {len(row)} columns, not at least token,user,uid")
+        raise UsageError(f"{where}: line {number} has {len(row)} columns, not at least token,user,uid")
     if len(row) > _MOST:
-        raise UsageError(f'{where} has {len(row)} columns, at most token,user,uid,"groups",cluster: quote the groups')
-    token, user, uid, groups, cluster = (*(column.strip() for column in row), "", "")[:_MOST]
+        most = 'token,user,uid,"groups",cluster'
+        raise UsageError(f"{where}: line {number} has {len(row)} columns, at most {most}: quote the groups")
+    token, user, *others = map(str.strip, row)
     if not token or not user:
-        raise UsageError(f"{where} has an empty {'user' if token else 'token'}")
-    if cluster and not _is_cluster(cluster):
-        raise UsageError(f'{where} has a fifth column that names no cluster; groups are quoted: "group1,group2"')
-    return TokenLine(token, user, uid, tuple(group.strip() for group in groups.split(",") if group.strip()), cluster)
+        raise UsageError(f"{where}: line {number} has an empty {'user' if token else 'token'}")
+    return (token, user, *others, *("",) * (_MOST - len(row)))
 
 
-def _is_cluster(text: str) -> bool:
+def _groups(text: str) -> tuple[str, ...]:
+    return tuple(group for group in map(str.strip, text.split(",")) if group)
+
+
+def _check_cluster(text: str, where: str, number: int) -> None:
     # Only a line with a cluster needs it.
     from kplane_core.multicluster.keylayout import InvalidClusterId, validate_cluster_id  # noqa: PLC0415
 
     try:
         validate_cluster_id(text)
     except InvalidClusterId:
-        return False
-    return True
+        hint = 'groups are quoted: "group1,group2"'
+        raise UsageError(f"{where}: line {number} has a fifth column that names no cluster; {hint}") from None
 
 
 def _check_mode(path: Path, flag: str, mode: int) -> None:

@@ -16,6 +16,9 @@ import yaml
 from kubernetes import client, config
 from kubernetes.client import ApiException
 
+from kplane_apiserver import certificates
+from kplane_apiserver.settings import wall_clock
+
 KPLANE = Path(sys.executable).parent / "kplane"
 TOKENS = "tokens.csv"
 
@@ -158,6 +161,19 @@ def test_a_server_with_users_may_be_reached_by_others(secured, kubectl):
         context.wrap_socket(connection, server_hostname="kplane.example") as tls,
     ):
         assert ("DNS", "kplane.example") in tls.getpeercert()["subjectAltName"]
+
+
+def test_a_certificate_for_another_name_is_asked_for_by_that_name(secured, serve, kubectl, monkeypatch):
+    """The kubeconfig says which name the certificate has, as its address is none of the certificate's."""
+    monkeypatch.setattr(certificates, "LOOPBACK_NAMES", ())
+    made = kubectl.home / "certs"
+    certificates.development_tls(made, ["kplane.example"], wall_clock())
+    pair = ("--tls-cert-file", str(made / "server.crt"), "--tls-private-key-file", str(made / "server.key"))
+    for server in (secured(*pair), serve("--cluster", "c1", *pair)):
+        cluster = yaml.safe_load(server.kubeconfig.read_text(encoding="utf-8"))["clusters"][0]["cluster"]
+        assert cluster["tls-server-name"] == "kplane.example"
+        assert User(kubectl, server.kubeconfig)("get", "namespaces")
+        assert kplane(server, "cluster", "list", "-o", "name") == "c1\n"
 
 
 def test_the_next_start_keeps_its_certificate_and_renews_the_token_in_the_kubeconfig(secured, serve, kubectl):
