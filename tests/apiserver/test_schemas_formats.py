@@ -64,6 +64,14 @@ def test_every_format_has_examples() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_long_text_is_judged_as_fast_as_it_is_read(name: str) -> None:
+    """One that could be read in many ways would hold up the server for hours."""
+    for part in ("1", "a", "a-", "a.", "1 ", "1.", "<", "@", ":", "/", " "):
+        FORMATS[name](part * 200_000)
+        FORMATS[name](f"{part * 200_000}!")
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
 def test_a_format_takes_the_right_texts_alone(name: str) -> None:
     assert [text for text in GOOD[name] if not FORMATS[name](text)] == []
     assert [text for text in BAD[name] if FORMATS[name](text)] == []
