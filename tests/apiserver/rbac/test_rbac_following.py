@@ -43,6 +43,27 @@ def test_another_process_obeys_a_binding_and_its_deletion(start, make):
     eventually(lambda: one("alice").get(MAPS), 403)
 
 
+def test_a_process_knows_its_own_writes_without_hearing_of_them(start, make):
+    """The watches are cut, so that only what the process itself notes can be what it judges by."""
+    one = start(MemoryEngine())
+    rbac = one.cluster.server.api.services.rbac
+
+    async def cut():
+        for followed in rbac.policies._followed.values():
+            followed.follower._task.cancel()
+
+    one.cluster.server.call(cut())
+    one.made(make.cluster_roles, make.role("reader", make.rule("list", "configmaps")))
+    one.made(make.bindings, make.binding("alices", "ClusterRole/reader", "User/alice"))
+    assert one("alice").get(MAPS).status_code == 200
+    assert one.patch(f"{make.cluster_roles}/reader", {"rules": []}).status_code == 200
+    assert one("alice").get(MAPS).status_code == 403
+    one.made(make.bindings, make.binding("views", "ClusterRole/view", "User/alice"))
+    assert one("alice").get(MAPS).status_code == 200
+    assert one.request("DELETE", make.bindings).status_code == 200
+    assert one("alice").get(MAPS).status_code == 403
+
+
 def test_a_server_that_starts_later_knows_the_roles_that_there_are(start, make):
     engine = MemoryEngine()
     one = start(engine)
