@@ -165,9 +165,7 @@ def test_a_given_certificate_is_served_and_named(secure, tokens, tmp_path):
 
 
 def test_without_the_library_for_certificates_it_says_what_to_install(secure, tokens, monkeypatch):
-    for name in ("kplane_apiserver.certificates", "kplane_apiserver.tls"):
-        monkeypatch.delitem(__import__("sys").modules, name, raising=False)
-    monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
+    monkeypatch.setattr("kplane_apiserver.tls.AVAILABLE", False)
     with pytest.raises(UsageError, match=r"pip install 'kplane-apiserver\[tls\]'; or speak plain HTTP .* --tls=off"):
         secure(token_auth_file=tokens)
 

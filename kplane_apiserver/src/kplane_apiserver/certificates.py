@@ -1,23 +1,28 @@
 """Certificates for development: an authority of one's own, and a server's certificate from it, kept in a folder.
 
-Made with the library `cryptography`: this module is imported only where TLS needs it.
+Made with the optional package `cryptography`: who uses this asks `require_cryptography` first.
 """
 
+from __future__ import annotations
+
+import contextlib
 import ipaddress
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import attrs
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from kplane_apiserver.private_files import locked, write_private
 from kplane_apiserver.tls import Tls, issued_by, load_tls, names_of, same_key
 from kplane_core.errors import UsageError
+
+with contextlib.suppress(ModuleNotFoundError):
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 CERT_DIR_FLAG = "--cert-dir"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")

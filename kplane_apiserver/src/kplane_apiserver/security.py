@@ -148,16 +148,11 @@ def _browsers(options: ServeOptions, listener: socket.socket) -> Browsers:
 
 
 def _tls(options: ServeOptions, now: datetime) -> "Tls":
-    try:
-        from kplane_apiserver.certificates import development_tls  # noqa: PLC0415 - only for TLS
-        from kplane_apiserver.tls import load_tls  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "cryptography":
-            raise
-        raise UsageError(
-            "TLS needs the package cryptography: pip install 'kplane-apiserver[tls]'; "
-            "or speak plain HTTP on this machine with --tls=off"
-        ) from None
+    # What they import takes longer than all the rest here, and few need it.
+    from kplane_apiserver.certificates import development_tls  # noqa: PLC0415
+    from kplane_apiserver.tls import load_tls, require_cryptography  # noqa: PLC0415
+
+    require_cryptography()
     if options.tls_cert_file is not None and options.tls_private_key_file is not None:
         return load_tls(options.tls_cert_file, options.tls_private_key_file, now)
     names = [options.bind_address] if options.bind_address not in _EVERY_ADDRESS else []

@@ -1,7 +1,9 @@
 """TLS for the server: a certificate and its key, judged before anybody connects, and what clients must be told.
 
-Everything about certificates comes from the library `cryptography`: this module is imported only where TLS is used.
+Everything about certificates comes from the optional package `cryptography`; `require_cryptography` says if it is missing.
 """
+
+from __future__ import annotations
 
 import itertools
 import ssl
@@ -10,13 +12,19 @@ from datetime import datetime
 from pathlib import Path
 
 import attrs
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
-from cryptography.x509 import Certificate
 
 from kplane_core.errors import UsageError
+
+try:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+    from cryptography.x509 import Certificate
+except ModuleNotFoundError:
+    AVAILABLE = False
+else:
+    AVAILABLE = True
 
 CERTIFICATE_FLAG = "--tls-cert-file"
 KEY_FLAG = "--tls-private-key-file"
@@ -41,6 +49,19 @@ class Tls:
         if host in self.names:
             return ""
         return next((name for name in self.names if "*" not in name), "")
+
+
+def require_cryptography() -> None:
+    """Return if the package `cryptography` is installed.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if not AVAILABLE:
+        raise UsageError(
+            "TLS needs the package cryptography: pip install 'kplane-apiserver[tls]'; "
+            "or speak plain HTTP on this machine with --tls=off"
+        )
 
 
 def load_tls(certificate: Path, key: Path, now: datetime) -> Tls:
