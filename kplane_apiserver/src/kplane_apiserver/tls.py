@@ -1,6 +1,6 @@
 """TLS for the server: a certificate and its key, judged before anybody connects, and what clients must be told.
 
-Everything about certificates comes from the optional package `cryptography`; `require_cryptography` says if it is missing.
+Everything about certificates comes from the optional package `cryptography`; `require_cryptography` asks for it.
 """
 
 from __future__ import annotations
