@@ -122,6 +122,21 @@ def test_an_apply_that_creates_needs_create(admin, make):
     assert admin("alice").patch(f"{MAPS}/a", {**manifest, "data": {"k": "w"}}, **apply, force="true").status_code == 200
 
 
+def test_an_editor_may_act_as_a_service_account_of_his_namespace_and_as_nobody_else(admin, make):
+    admin.made(make.bindings, make.binding("bobs", "ClusterRole/edit", "User/bob"))
+    admin.made(make.bindings, make.binding("robots", "ClusterRole/view", "ServiceAccount//robot"))
+    bob = admin("bob")
+
+    def acting(user, *groups):
+        headers = [("impersonate-user", user), *(("impersonate-group", group) for group in groups)]
+        return bob.cluster.request("GET", MAPS, headers=[*bob.headers.items(), *headers]).status_code
+
+    assert acting("system:serviceaccount:default:robot") == 200
+    assert acting("system:serviceaccount:kube-system:robot") == 403
+    assert acting("alice") == 403
+    assert acting("system:serviceaccount:default:robot", "system:masters") == 403
+
+
 def test_only_some_may_make_clusters_and_only_in_the_root_cluster(strict, admin, make):
     root = type(admin)(strict.cluster("root"), "admin")
     clusters = "/apis/kplane.dev/v1/clusters"
