@@ -53,7 +53,7 @@ def test_no_file_names_a_place_of_one_machine(root, run_command):
     names = [name for name in listed.stdout.split("\0") if name]
     if not names:
         names = [str(path.relative_to(root)) for path in root.rglob("*.py") if ".venv" not in path.parts]
-    personal = re.compile("/" + r"(home|root|Users|work)/[A-Za-z.]")
+    personal = re.compile(r"(?<!\w)" + "/" + r"(home|root|Users|work)/[A-Za-z.]")
     found = []
     for name in names:
         path = root / name
