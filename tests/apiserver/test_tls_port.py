@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -129,6 +130,35 @@ def test_a_client_that_does_not_trust_the_authority_is_no_complaint(on_port, cap
     with caplog.at_level(logging.INFO):
         on_port(distrustful)
     assert caplog.records == []
+
+
+class Exhausted(socket.socket):
+    """A listening socket of a process that has no file descriptors left for a while."""
+
+    refusals = 2
+
+    def accept(self):
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_who_finds_no_file_descriptor_left_gets_his_turn_later(tls, monkeypatch):
+    monkeypatch.setattr(tls_port, "_PAUSE", 0.01)
+
+    async def work():
+        with contextlib.closing(Exhausted()) as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            port = TlsPort(listener, tls.context, Echo)
+            try:
+                assert await asyncio.wait_for(echoed(listener.getsockname(), tls), 20) == (b"hello", "TLSv1.3")
+            finally:
+                port.close()
+            assert listener.refusals == 0
+
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5], ids=["not-begun", "begun", "waiting"])
