@@ -68,6 +68,4 @@ class Browsers:
 
 
 def _refused(reason: str) -> ApiError:
-    return ApiError(
-        Status(403, "Forbidden", f"forbidden: a server without authentication refuses this request: {reason}")
-    )
+    return ApiError(Status(403, "Forbidden", f"forbidden: without authentication this request is refused: {reason}"))
