@@ -10,12 +10,12 @@ from benchmarks.harness.load import Load
 from benchmarks.harness.results import Result
 from benchmarks.harness.serving import Server, beside_the_server, running, trusting
 from benchmarks.harness.workload import config_map, pod
-from kplane_apiserver.access import Access, Gate, OpenGate
-from kplane_apiserver.authorization import AlwaysAllow
-from kplane_apiserver.browsers import Browsers
-from kplane_apiserver.http import Request
-from kplane_apiserver.routes import parse
-from kplane_apiserver.tokens import TokenLine, Tokens
+from kplane_apiserver.authorization.questions import AlwaysAllow
+from kplane_apiserver.credentials.browsers import Browsers
+from kplane_apiserver.credentials.tokens import TokenLine, Tokens
+from kplane_apiserver.front.access import Access, Gate, OpenGate
+from kplane_apiserver.wire.http import Request
+from kplane_apiserver.wire.routes import parse
 
 SUMMARY = "what a token costs a request, plain and with TLS"
 

@@ -12,14 +12,14 @@ from typing import Any, Literal
 import msgspec
 
 from benchmarks.harness.results import Result
-from kplane_apiserver.authorization import Attributes
+from kplane_apiserver.authorization.questions import Attributes
+from kplane_apiserver.authorization.rbac import RBAC_GROUP
+from kplane_apiserver.authorization.rbac.authorizer import RbacAuthorizer
+from kplane_apiserver.authorization.rbac.service import Rbac
 from kplane_apiserver.identity import AUTHENTICATED, User
-from kplane_apiserver.rbac import RBAC_GROUP
-from kplane_apiserver.rbac.authorizer import RbacAuthorizer
-from kplane_apiserver.rbac.service import Rbac
 from kplane_apiserver.server import ApiServer
 from kplane_apiserver.settings import Settings
-from kplane_apiserver.stores import StoreSet
+from kplane_apiserver.storing.stores import StoreSet
 from kplane_core.engine import EngineConnection
 from kplane_core.storage.interface import StoredObject
 from kplane_memory.engine import MemoryEngine

@@ -11,10 +11,10 @@ import attrs
 from benchmarks.harness.results import Result
 from benchmarks.harness.timing import Rate, best_of
 from benchmarks.harness.workload import pod
-from kplane_apiserver import readers
 from kplane_apiserver.kinds import builtin_kinds
+from kplane_apiserver.requests import readers
 from kplane_apiserver.serve import new_event_loop, tune_collector
-from kplane_apiserver.stores import Served
+from kplane_apiserver.storing.stores import Served
 from kplane_core.engine import EngineConnection
 from kplane_core.multicluster.decorator import DecoratorConfig, storage_with_cluster_identity
 from kplane_core.multicluster.keylayout import KeyLayout

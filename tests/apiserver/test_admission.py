@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kplane_apiserver.admission import (
+from kplane_apiserver.clusters.admission import (
     has_finalizers,
     has_generation,
     prepare_create,

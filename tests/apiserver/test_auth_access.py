@@ -2,9 +2,9 @@
 
 import pytest
 
-from kplane_apiserver.authorization import AlwaysAllow, Attributes, Decision, not_allowed
+from kplane_apiserver.authorization.questions import AlwaysAllow, Attributes, Decision, not_allowed
+from kplane_apiserver.credentials.tokens import AdminTokens, TokenLine, Tokens
 from kplane_apiserver.identity import ANONYMOUS, User
-from kplane_apiserver.tokens import AdminTokens, TokenLine, Tokens
 
 PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kplane_apiserver.browsers import Browsers
-from kplane_apiserver.tokens import TokenLine, Tokens
+from kplane_apiserver.credentials.browsers import Browsers
+from kplane_apiserver.credentials.tokens import TokenLine, Tokens
 from kplane_core.errors import ApiError
 
 MAPS = "/clusters/pages/control-plane/api/v1/namespaces/default/configmaps"

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from kplane_apiserver.tokens import TokenLine, Tokens
+from kplane_apiserver.credentials.tokens import TokenLine, Tokens
 
 SECRET = b"only-c2-may-see-this"
 MAPS = "/api/v1/namespaces/default/configmaps"

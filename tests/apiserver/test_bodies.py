@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kplane_apiserver.apierrors import UnsupportedMediaType
-from kplane_apiserver.bodies import MAX_NESTING, decode_body, decode_yaml, media_type
+from kplane_apiserver.wire.bodies import MAX_NESTING, decode_body, decode_yaml, media_type
 from kplane_core.errors import BadRequest
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"

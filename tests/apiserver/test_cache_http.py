@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from kplane_apiserver.kinds import builtin_kinds
-from kplane_apiserver.readers import PIECE
+from kplane_apiserver.requests.readers import PIECE
+from kplane_apiserver.requests.watches import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, Lines
 from kplane_apiserver.server import ApiServer
-from kplane_apiserver.watches import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, Lines
 from kplane_core.engine.factory import EngineConnection
 from kplane_core.errors import Unreachable
 from kplane_core.storage.interface import EventType, StoredObject

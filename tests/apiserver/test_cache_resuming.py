@@ -5,9 +5,9 @@ import contextlib
 
 import pytest
 
-from kplane_apiserver import caches
-from kplane_apiserver.caches import CacheOnDemand
 from kplane_apiserver.settings import Settings
+from kplane_apiserver.storing import caches
+from kplane_apiserver.storing.caches import CacheOnDemand
 from kplane_core.engine.factory import EngineConnection
 from kplane_core.multicluster.keylayout import KeyLayout
 from kplane_core.storage.interface import EventType, ListOptions

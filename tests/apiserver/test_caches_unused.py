@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from kplane_apiserver import caches_unused
-from kplane_apiserver.stores import StoreSet
+from kplane_apiserver.storing.stores import StoreSet
+from kplane_apiserver.upkeep import caches_unused
 from kplane_memory.engine import MemoryEngine
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

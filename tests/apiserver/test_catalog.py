@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from kplane_apiserver.catalog import Catalog
+from kplane_apiserver.definitions.catalog import Catalog
 from kplane_apiserver.kinds import builtin_kinds
 from kplane_core.engine.factory import EngineConnection
 from kplane_core.errors import InvalidError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kplane_apiserver.crds import prepare_crd
+from kplane_apiserver.definitions.crds import prepare_crd
 from kplane_apiserver.schemas import cel
 from kplane_apiserver.schemas.compiled import CompiledSchema
 from kplane_apiserver.schemas.definitions import definition_warnings

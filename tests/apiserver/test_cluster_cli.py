@@ -6,10 +6,10 @@ import os
 import pytest
 import yaml
 
-from kplane_apiserver.clusters_cli import run
-from kplane_apiserver.clusters_client import Client
-from kplane_apiserver.clusters_command import ClusterOptions, command
-from kplane_apiserver.kubeconfig import write_kubeconfig
+from kplane_apiserver.commands.clusters_cli import run
+from kplane_apiserver.commands.clusters_client import Client
+from kplane_apiserver.commands.clusters_command import ClusterOptions, command
+from kplane_apiserver.credentials.kubeconfig import write_kubeconfig
 from kplane_core.errors import UsageError
 
 MAPS = "/api/v1/namespaces/default/configmaps"

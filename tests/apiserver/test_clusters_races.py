@@ -7,9 +7,9 @@ import json
 import httpx
 import pytest
 
-from kplane_apiserver import lifecycle as lifecycle_module
+from kplane_apiserver.clusters import lifecycle as lifecycle_module
+from kplane_apiserver.clusters.lifecycle import Lifecycle, Owner
 from kplane_apiserver.kinds import builtin_kinds
-from kplane_apiserver.lifecycle import Lifecycle, Owner
 from kplane_apiserver.server import ApiServer
 from kplane_apiserver.settings import Settings
 from kplane_core.engine.factory import EngineConnection

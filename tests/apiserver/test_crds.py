@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kplane_apiserver.crd_names import NamesInUse
-from kplane_apiserver.crds import is_established, kinds_of_crd, prepare_crd, version_priority
+from kplane_apiserver.definitions.crd_names import NamesInUse
+from kplane_apiserver.definitions.crds import is_established, kinds_of_crd, prepare_crd, version_priority
 from kplane_apiserver.kinds import PrinterColumn
 from kplane_core.errors import BadRequest, InvalidError
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from kplane_apiserver.crosscluster import CLUSTER_ANNOTATION, with_cluster
+from kplane_apiserver.credentials.tokens import AdminTokens
+from kplane_apiserver.requests.crosscluster import CLUSTER_ANNOTATION, with_cluster
 from kplane_apiserver.settings import Settings
-from kplane_apiserver.tokens import AdminTokens
 from kplane_core.storage.codec import decode_object, encode_object
 
 TOKEN = "s3cret-admin-token"

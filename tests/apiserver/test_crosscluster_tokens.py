@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kplane_apiserver import security
-from kplane_apiserver.listening import listen
-from kplane_apiserver.options import ServeOptions
+from kplane_apiserver.commands import security
+from kplane_apiserver.commands.options import ServeOptions
+from kplane_apiserver.credentials.tokens import AdminTokens, load_admin_tokens
 from kplane_apiserver.settings import Settings, wall_clock
-from kplane_apiserver.tokens import AdminTokens, load_admin_tokens
+from kplane_apiserver.wire.listening import listen
 from kplane_core.errors import UsageError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kplane_apiserver.tokens import AdminTokens
+from kplane_apiserver.credentials.tokens import AdminTokens
 
 CORE = "/api/v1/namespaces/default/events"
 NEW = "/apis/events.k8s.io/v1/namespaces/default/events"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kplane_apiserver.fieldvalidation import drop_unknown, duplicate_fields
+from kplane_apiserver.checks.fieldvalidation import drop_unknown, duplicate_fields
 from kplane_apiserver.kinds import builtin_kinds
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

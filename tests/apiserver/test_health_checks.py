@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from kplane_apiserver import health
+from kplane_apiserver.requests import health
 from kplane_apiserver.server import ApiServer
 from kplane_core.engine.factory import EngineConnection
 from kplane_core.errors import KplaneError

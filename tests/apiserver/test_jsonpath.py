@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kplane_apiserver.jsonpath import JSONPathError, parse_jsonpath
+from kplane_apiserver.printers.jsonpath import JSONPathError, parse_jsonpath
 
 DOCUMENT: dict[str, Any] = {
     "metadata": {"name": "web", "annotations": {"example.com/size": "big", "a.b": "dotted"}},

@@ -7,10 +7,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kplane_apiserver.http import Request
-from kplane_apiserver.metrics import BUCKETS, RequestMetrics
-from kplane_apiserver.routes import parse
+from kplane_apiserver.requests.metrics import BUCKETS, RequestMetrics
 from kplane_apiserver.server import ApiServer
+from kplane_apiserver.wire.http import Request
+from kplane_apiserver.wire.routes import parse
 from kplane_core.engine import EngineConnection
 from kplane_core.metrics import Sample
 from kplane_memory.engine import MemoryEngine

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kplane_apiserver.catalog import Catalog
-from kplane_apiserver.crds import prepare_crd
-from kplane_apiserver.http import Response
-from kplane_apiserver.openapi import respond
+from kplane_apiserver.definitions.catalog import Catalog
+from kplane_apiserver.definitions.crds import prepare_crd
+from kplane_apiserver.requests.openapi import respond
+from kplane_apiserver.wire.http import Response
 from kplane_core.multicluster.keylayout import KeyLayout
 from kplane_core.storage.codec import encode_object
 from kplane_core.storage.interface import StoredObject

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kplane_apiserver.ages import age, human_duration
 from kplane_apiserver.kinds import Kind, builtin_kinds
-from kplane_apiserver.tables import (
+from kplane_apiserver.printers.ages import age, human_duration
+from kplane_apiserver.printers.tables import (
     printer_of,
     table_for_object,
 )

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kplane_apiserver import protobuf
 from kplane_apiserver.apierrors import UnsupportedMediaType
 from kplane_apiserver.kinds import DATA, builtin_kinds
-from kplane_apiserver.protobuf import MAGIC, MAX_DEPTH, MalformedProtobuf, decode
+from kplane_apiserver.wire import protobuf
+from kplane_apiserver.wire.protobuf import MAGIC, MAX_DEPTH, MalformedProtobuf, decode
 
 FIXTURES = Path(__file__).parent / "data/protobuf"
 RECORDED = sorted(path.stem for path in FIXTURES.glob("*.bin"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kplane_apiserver.routes import MAX_PATH, Route, Router, parse
+from kplane_apiserver.wire.routes import MAX_PATH, Route, Router, parse
 from kplane_core.errors import ApiError, KplaneError
 
 C1 = "/clusters/c1/control-plane"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kplane_apiserver.stores import Served
+from kplane_apiserver.storing.stores import Served
 from kplane_memory.engine import MemoryEngine
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

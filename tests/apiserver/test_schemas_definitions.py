@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kplane_apiserver.crds import prepare_crd
+from kplane_apiserver.definitions.crds import prepare_crd
 from kplane_apiserver.schemas.definitions import definition_warnings
 from kplane_core.errors import InvalidError
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kplane_apiserver.crds import prepare_crd
+from kplane_apiserver.definitions.crds import prepare_crd
+from kplane_apiserver.definitions.structural import schema_faults
 from kplane_apiserver.schemas.compiled import CompiledSchema
 from kplane_apiserver.schemas.shape import check_shape
-from kplane_apiserver.structural import schema_faults
 from kplane_core.errors import BadRequest
 
 NAMES = st.sampled_from(["a", "b", "apiVersion", "kind", "metadata", "spec"])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kplane_apiserver import security
+from kplane_apiserver.commands import security
+from kplane_apiserver.commands.options import ServeOptions
 from kplane_apiserver.identity import CROSS_CLUSTER_READERS, MASTERS
-from kplane_apiserver.listening import listen
-from kplane_apiserver.options import ServeOptions
 from kplane_apiserver.settings import wall_clock
+from kplane_apiserver.wire.listening import listen
 from kplane_core.errors import ApiError, UsageError
 
 FILE = Path("tokens.csv")
@@ -165,7 +165,7 @@ def test_a_given_certificate_is_served_and_named(secure, tokens, tmp_path):
 
 
 def test_without_the_library_for_certificates_it_says_what_to_install(secure, tokens, monkeypatch):
-    monkeypatch.setattr("kplane_apiserver.tls.AVAILABLE", False)
+    monkeypatch.setattr("kplane_apiserver.credentials.tls.AVAILABLE", False)
     with pytest.raises(UsageError, match=r"pip install 'kplane-apiserver\[tls\]'; or speak plain HTTP .* --tls=off"):
         secure(token_auth_file=tokens)
 

@@ -5,7 +5,7 @@ import stat
 import pytest
 import yaml
 
-from kplane_apiserver.kubeconfig import Credentials, trust_in, write_kubeconfig
+from kplane_apiserver.credentials.kubeconfig import Credentials, trust_in, write_kubeconfig
 from kplane_core.errors import UsageError
 
 URL = "http://127.0.0.1:8080"

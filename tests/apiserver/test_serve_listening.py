@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from kplane_apiserver.listening import base_url, listen
+from kplane_apiserver.wire.listening import base_url, listen
 from kplane_core.errors import UsageError
 
 

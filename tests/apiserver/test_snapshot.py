@@ -10,7 +10,7 @@ import pytest
 
 from kplane_apiserver.kinds import builtin_kinds
 from kplane_apiserver.server import ApiServer
-from kplane_apiserver.snapshots import take
+from kplane_apiserver.upkeep.snapshots import take
 from kplane_core.engine.factory import EngineConnection
 from kplane_core.storage.resource import Resource
 from kplane_memory.engine import MemoryEngine

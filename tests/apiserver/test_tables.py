@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from kplane_apiserver.kinds import CustomKind, Kind, PrinterColumn, builtin_kinds
-from kplane_apiserver.tables import (
+from kplane_apiserver.printers.tables import (
     parse_include_object,
     partial_metadata,
     partial_metadata_list,

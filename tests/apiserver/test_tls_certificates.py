@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from kplane_apiserver import certificates
-from kplane_apiserver.certificates import development_tls
-from kplane_apiserver.tls import load_tls
+from kplane_apiserver.credentials import certificates
+from kplane_apiserver.credentials.certificates import development_tls
+from kplane_apiserver.credentials.tls import load_tls
 from kplane_core.errors import UsageError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

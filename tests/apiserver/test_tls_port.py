@@ -10,10 +10,10 @@ import ssl
 import pytest
 import uvloop
 
-from kplane_apiserver import tls_port
-from kplane_apiserver.certificates import development_tls
+from kplane_apiserver.credentials.certificates import development_tls
 from kplane_apiserver.settings import wall_clock
-from kplane_apiserver.tls_port import TlsPort
+from kplane_apiserver.wire import tls_port
+from kplane_apiserver.wire.tls_port import TlsPort
 
 
 class Echo(asyncio.Protocol):

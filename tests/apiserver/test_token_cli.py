@@ -6,10 +6,10 @@ import threading
 import pytest
 import yaml
 
-from kplane_apiserver.kubeconfig import Credentials, write_kubeconfig
-from kplane_apiserver.tokens import load_tokens
-from kplane_apiserver.tokens_cli import run
-from kplane_apiserver.tokens_command import TokenOptions
+from kplane_apiserver.commands.tokens_cli import run
+from kplane_apiserver.commands.tokens_command import TokenOptions
+from kplane_apiserver.credentials.kubeconfig import Credentials, write_kubeconfig
+from kplane_apiserver.credentials.tokens import load_tokens
 from kplane_core.errors import UsageError
 
 FLAG = "--token-auth-file"

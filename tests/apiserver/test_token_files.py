@@ -5,9 +5,9 @@ import os
 
 import pytest
 
+from kplane_apiserver.credentials.token_files import TokenFiles, TokenSource
+from kplane_apiserver.credentials.tokens import TokenLine, Tokens, load_tokens, parse_tokens
 from kplane_apiserver.identity import User
-from kplane_apiserver.token_files import TokenFiles, TokenSource
-from kplane_apiserver.tokens import TokenLine, Tokens, load_tokens, parse_tokens
 from kplane_core.errors import UsageError
 
 FLAG = "--token-auth-file"
@@ -147,7 +147,7 @@ def test_an_unchanged_file_is_not_read_again(tmp_path, monkeypatch):
     path = write(tmp_path / "f", "a,alice,1\n")
     clock = Seconds()
     found = files(path, clock)
-    monkeypatch.setattr("kplane_apiserver.token_files.load_tokens", None)
+    monkeypatch.setattr("kplane_apiserver.credentials.token_files.load_tokens", None)
     for _ in range(10):
         clock.now += 1
         assert found.user_of(b"unknown", "c1") is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kplane_apiserver.follow import Follower
+from kplane_apiserver.storing.follow import Follower
 from kplane_core.engine.factory import EngineConnection
 from kplane_core.errors import KeyExists, KeyNotFound, Unreachable
 from kplane_core.storage.interface import StoredObject

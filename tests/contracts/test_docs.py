@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kplane_apiserver.options import ServeOptions
+from kplane_apiserver.commands.options import ServeOptions
 from kplane_core.plugins.flags import Flags
 
 

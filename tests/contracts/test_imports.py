@@ -44,7 +44,7 @@ def test_the_pytest_plugins_import_only_pytest(run_command, root, all_distributi
         assert not added & (DRIVERS | {"asyncio", "attrs", "msgspec"}), module
 
 
-@pytest.mark.parametrize("module", ["kplane_core.cli", "kplane_apiserver.command"])
+@pytest.mark.parametrize("module", ["kplane_core.cli", "kplane_apiserver.commands.serve_command"])
 def test_the_command_line_imports_no_server(module, run_command, root):
     """`kplane --help` and `kplane backends` start at once."""
     loaded = loaded_by(f"import {module}", run_command, root)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import attrs
 import uvicorn
 
-from kplane_apiserver.http import Receive, Scope, Send
-from kplane_apiserver.protocol import bounded_protocol
 from kplane_apiserver.server import ApiServer
+from kplane_apiserver.wire.http import Receive, Scope, Send
+from kplane_apiserver.wire.protocol import bounded_protocol
 
 if TYPE_CHECKING:
-    from kplane_apiserver.tls_port import TlsPort
+    from kplane_apiserver.wire.tls_port import TlsPort
 
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -80,7 +80,7 @@ class HttpServer(uvicorn.Server):
         self._on_ready()
 
     def _listen_with_tls(self, context: ssl.SSLContext, sockets: list[socket.socket]) -> None:
-        from kplane_apiserver.tls_port import TlsPort  # noqa: PLC0415 - only for TLS
+        from kplane_apiserver.wire.tls_port import TlsPort  # noqa: PLC0415 - only for TLS
 
         kind: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
         make = functools.partial(kind, self.config, self.server_state, self.lifespan.state)

@@ -4,30 +4,30 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
-from kplane_apiserver import contents, fleets, garbage_collector
-from kplane_apiserver.access import gate_for
-from kplane_apiserver.asgi import Application
-from kplane_apiserver.authorization import AlwaysAllow
-from kplane_apiserver.caches_unused import UnusedCaches
-from kplane_apiserver.catalog import Catalog
-from kplane_apiserver.clusters import NAMESPACE_KEY, Clusters
-from kplane_apiserver.crosscluster import CrossCluster
-from kplane_apiserver.garbage import Garbage
-from kplane_apiserver.handlers import Handlers
-from kplane_apiserver.health import Health
+from kplane_apiserver.authorization.questions import AlwaysAllow
+from kplane_apiserver.clusters.garbage import Garbage
+from kplane_apiserver.clusters.lifecycle import Lifecycle, Owner
+from kplane_apiserver.clusters.namespaces import Namespaces
+from kplane_apiserver.clusters.registry import NAMESPACE_KEY, Clusters
+from kplane_apiserver.definitions.catalog import Catalog
+from kplane_apiserver.front.access import gate_for
+from kplane_apiserver.front.asgi import Application
+from kplane_apiserver.front.handlers import Handlers
 from kplane_apiserver.kinds import builtin_kinds
-from kplane_apiserver.lifecycle import Lifecycle, Owner
-from kplane_apiserver.metrics import Metrics, RequestMetrics
-from kplane_apiserver.namespaces import Namespaces
+from kplane_apiserver.requests.crosscluster import CrossCluster
+from kplane_apiserver.requests.health import Health
+from kplane_apiserver.requests.metrics import Metrics, RequestMetrics
+from kplane_apiserver.requests.watches import Watches
 from kplane_apiserver.services import DEFINITION_KEY, Services
 from kplane_apiserver.settings import Settings
-from kplane_apiserver.stores import BuildStore, StoreSet
-from kplane_apiserver.watches import Watches
+from kplane_apiserver.storing.stores import BuildStore, StoreSet
+from kplane_apiserver.upkeep import contents, fleets, garbage_collector
+from kplane_apiserver.upkeep.caches_unused import UnusedCaches
 from kplane_core.engine.factory import Connection
 from kplane_core.plugins.checks import HealthCheck
 
 if TYPE_CHECKING:
-    from kplane_apiserver.rbac.service import Rbac
+    from kplane_apiserver.authorization.rbac.service import Rbac
 
 
 class ApiServer:
@@ -161,6 +161,6 @@ def _rbac(stores: StoreSet, settings: Settings) -> "Rbac | None":
     if settings.authorization_mode != "RBAC":
         return None
     # Only here: a server that lets everybody do everything must not start later for it.
-    from kplane_apiserver.rbac.service import Rbac  # noqa: PLC0415
+    from kplane_apiserver.authorization.rbac.service import Rbac  # noqa: PLC0415
 
     return Rbac(stores, settings)

@@ -4,22 +4,22 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kplane_apiserver.authorization import Authorizer
-from kplane_apiserver.catalog import Catalog
-from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY, SERVICE_ACCOUNT_KEY, Clusters
-from kplane_apiserver.clusters_ttl import check_ttl
-from kplane_apiserver.fleets_spec import check_fleet
-from kplane_apiserver.garbage import Garbage, metadata_of
+from kplane_apiserver.authorization.questions import Authorizer
+from kplane_apiserver.authorization.rbac import RBAC_GROUP
+from kplane_apiserver.clusters.fleets_spec import check_fleet
+from kplane_apiserver.clusters.garbage import Garbage, metadata_of
+from kplane_apiserver.clusters.lifecycle import Lifecycle, Owner
+from kplane_apiserver.clusters.namespaces import Namespaces, terminating
+from kplane_apiserver.clusters.registry import CLUSTER_KEY, NAMESPACE_KEY, SERVICE_ACCOUNT_KEY, Clusters
+from kplane_apiserver.clusters.ttl import check_ttl
+from kplane_apiserver.definitions.catalog import Catalog
 from kplane_apiserver.kinds import KindKey
-from kplane_apiserver.lifecycle import Lifecycle, Owner
-from kplane_apiserver.namespaces import Namespaces, terminating
-from kplane_apiserver.rbac import RBAC_GROUP
 from kplane_apiserver.settings import Settings, timestamp
-from kplane_apiserver.stores import Served, StoreSet
+from kplane_apiserver.storing.stores import Served, StoreSet
 from kplane_core.storage.interface import StoredObject
 
 if TYPE_CHECKING:
-    from kplane_apiserver.rbac.service import Rbac
+    from kplane_apiserver.authorization.rbac.service import Rbac
 
 FLEET_KEY: KindKey = ("kplane.dev", "v1", "fleets")
 DEFINITION_KEY: KindKey = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")

@@ -7,9 +7,9 @@ from typing import Literal
 
 import attrs
 
-from kplane_apiserver.authentication import Authenticator
-from kplane_apiserver.browsers import Browsers
-from kplane_apiserver.tokens import AdminTokens
+from kplane_apiserver.credentials.authentication import Authenticator
+from kplane_apiserver.credentials.browsers import Browsers
+from kplane_apiserver.credentials.tokens import AdminTokens
 
 MIB = 1024 * 1024
 

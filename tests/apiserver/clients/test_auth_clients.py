@@ -16,7 +16,7 @@ import yaml
 from kubernetes import client, config
 from kubernetes.client import ApiException
 
-from kplane_apiserver import certificates
+from kplane_apiserver.credentials import certificates
 from kplane_apiserver.settings import wall_clock
 
 KPLANE = Path(sys.executable).parent / "kplane"

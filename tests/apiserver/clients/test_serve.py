@@ -18,8 +18,8 @@ import httpx
 import pytest
 import yaml
 
-from kplane_apiserver.launch import _transformers
-from kplane_apiserver.options import ServeOptions
+from kplane_apiserver.commands.launch import _transformers
+from kplane_apiserver.commands.options import ServeOptions
 from kplane_core.storage import IDENTITY
 
 KPLANE = Path(sys.executable).parent / "kplane"

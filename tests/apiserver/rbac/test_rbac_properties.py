@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kplane_apiserver.authorization import Attributes
+from kplane_apiserver.authorization.questions import Attributes
+from kplane_apiserver.authorization.rbac.authorizer import RbacAuthorizer
+from kplane_apiserver.authorization.rbac.defaults import base, defaults
+from kplane_apiserver.authorization.rbac.escalation import Escalation
+from kplane_apiserver.authorization.rbac.policies import PLURALS, Policies
 from kplane_apiserver.identity import User
 from kplane_apiserver.kinds import builtin_kinds
-from kplane_apiserver.rbac.authorizer import RbacAuthorizer
-from kplane_apiserver.rbac.defaults import base, defaults
-from kplane_apiserver.rbac.escalation import Escalation
-from kplane_apiserver.rbac.policies import PLURALS, Policies
-from kplane_apiserver.routes import Route
-from kplane_apiserver.stores import StoreSet
+from kplane_apiserver.storing.stores import StoreSet
+from kplane_apiserver.wire.routes import Route
 from kplane_core.engine.factory import EngineConnection
 from kplane_core.errors import ApiError
 from kplane_core.storage.interface import ObjectList, StoredObject

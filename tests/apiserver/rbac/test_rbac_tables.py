@@ -2,7 +2,7 @@
 
 import pytest
 
-from kplane_apiserver.rbac.rules import Rule, Table, path_question, resource_question
+from kplane_apiserver.authorization.rbac.rules import Rule, Table, path_question, resource_question
 
 
 def texts(letter, count):

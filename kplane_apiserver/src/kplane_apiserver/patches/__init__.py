@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from kplane_apiserver.apierrors import UnsupportedMediaType
-from kplane_apiserver.bodies import as_object, decode_json, decode_yaml, media_type
 from kplane_apiserver.kinds import Kind
 from kplane_apiserver.patches.apply import apply_merge
 from kplane_apiserver.patches.json_patch import apply_json_patch
 from kplane_apiserver.patches.merge import merge_patch
 from kplane_apiserver.patches.strategic import strategic_merge
+from kplane_apiserver.wire.bodies import as_object, decode_json, decode_yaml, media_type
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

@@ -6,7 +6,7 @@ import msgspec
 from jsonpatch import InvalidJsonPatch, JsonPatch, JsonPatchException, JsonPatchTestFailed
 from jsonpointer import JsonPointer, JsonPointerException
 
-from kplane_apiserver.bodies import check_nesting
+from kplane_apiserver.wire.bodies import check_nesting
 from kplane_core.errors import ApiError, BadRequest, Status, StatusCause
 
 MAX_OPERATIONS = 10_000

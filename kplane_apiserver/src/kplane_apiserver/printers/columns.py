@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from kplane_apiserver.ages import UNKNOWN, age
+from kplane_apiserver.printers.ages import UNKNOWN, age
 
 NONE = "<none>"
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kplane_apiserver.ages import UNKNOWN, age, human_duration
+from kplane_apiserver.printers.ages import UNKNOWN, age, human_duration
 from kplane_apiserver.printers.columns import (
     AGE,
     NAME,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kplane_apiserver.ages import human_duration, parse_time
+from kplane_apiserver.printers.ages import human_duration, parse_time
 from kplane_apiserver.printers.columns import (
     AGE,
     NAME,

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from kplane_apiserver.schemas.cel_strings import Row
-from kplane_apiserver.schemas.formats import FORMATS
-from kplane_apiserver.validation import (
+from kplane_apiserver.checks.validation import (
     dns_1035_label_fault,
     dns_label_fault,
     label_value_fault,
     qualified_name_fault,
     subdomain_fault,
 )
+from kplane_apiserver.schemas.cel_strings import Row
+from kplane_apiserver.schemas.formats import FORMATS
 
 Fault = Callable[[str], str]
 """Says what is wrong with a text; empty when nothing is."""

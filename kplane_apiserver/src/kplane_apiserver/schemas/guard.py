@@ -3,7 +3,7 @@
 from typing import Any
 
 from kplane_apiserver.apierrors import field_invalid, invalid
-from kplane_apiserver.fieldvalidation import drop_unknown
+from kplane_apiserver.checks.fieldvalidation import drop_unknown
 from kplane_apiserver.kinds import Kind
 from kplane_apiserver.schemas.compiled import CompiledSchema, compiled, unknown_fields
 from kplane_apiserver.schemas.definitions import definition_warnings

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from kplane_apiserver.clusters import CLUSTER_KEY
+from kplane_apiserver.clusters.registry import CLUSTER_KEY
 from kplane_apiserver.kinds import builtin_kinds
 from kplane_apiserver.server import ApiServer
 from kplane_apiserver.testing import states

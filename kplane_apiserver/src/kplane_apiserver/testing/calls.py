@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 import msgspec
 
-from kplane_apiserver.http import Message
 from kplane_apiserver.serve import Asgi
+from kplane_apiserver.wire.http import Message
 
 
 @attrs.frozen

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from kplane_apiserver.kubeconfig import USER, cluster_url, context_name
+from kplane_apiserver.credentials.kubeconfig import USER, cluster_url, context_name
 from kplane_apiserver.testing.actions import Actions
 from kplane_apiserver.testing.calls import Answer
 from kplane_apiserver.testing.clients import make_client

@@ -7,11 +7,11 @@ from urllib.parse import parse_qsl
 import attrs
 import msgspec
 
-from kplane_apiserver.http import Message, Receive, Scope, Send, status_response
-from kplane_apiserver.routes import Router
 from kplane_apiserver.serve import Asgi
 from kplane_apiserver.testing.faults import ANY, Fault
 from kplane_apiserver.testing.requests import RecordedRequest, RequestLog, record
+from kplane_apiserver.wire.http import Message, Receive, Scope, Send, status_response
+from kplane_apiserver.wire.routes import Router
 from kplane_core.errors import Expired, KplaneError
 
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True", ""})

@@ -6,8 +6,8 @@ from typing import Any, overload
 import attrs
 import yaml
 
-from kplane_apiserver.http import Scope
-from kplane_apiserver.routes import Route
+from kplane_apiserver.wire.http import Scope
+from kplane_apiserver.wire.routes import Route
 from kplane_core.errors import UsageError
 
 _VERBS: Mapping[str, str] = {"POST": "create", "PUT": "update", "PATCH": "patch"}

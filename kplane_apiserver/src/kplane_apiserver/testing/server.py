@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from kplane_apiserver.listening import base_url, listen
 from kplane_apiserver.serve import HttpLimits, HttpServer, http_config, new_event_loop
 from kplane_apiserver.server import ApiServer
 from kplane_apiserver.settings import Settings
@@ -23,6 +22,7 @@ from kplane_apiserver.testing.clock import Clock
 from kplane_apiserver.testing.cluster import AsyncCluster, Cluster
 from kplane_apiserver.testing.intercept import Interceptor
 from kplane_apiserver.testing.manifests import load_manifests
+from kplane_apiserver.wire.listening import base_url, listen
 from kplane_core.engine.factory import Connection
 from kplane_core.errors import UsageError
 from kplane_core.plugins.discovery import discover

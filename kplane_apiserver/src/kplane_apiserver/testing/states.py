@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from kplane_apiserver.clusters import CLUSTER_KEY, NAMESPACE_KEY
+from kplane_apiserver.clusters.registry import CLUSTER_KEY, NAMESPACE_KEY
 from kplane_apiserver.kinds import EVENTS, Kind, KindKey
 from kplane_apiserver.schemas import fit_copied
 from kplane_apiserver.services import DEFINITION_KEY, Services
-from kplane_apiserver.stores import Served
+from kplane_apiserver.storing.stores import Served
 from kplane_core.errors import KeyNotFound
 from kplane_core.storage.codec import decode_object
 from kplane_core.storage.interface import ListOptions, ResponseMeta, StoredObject, UpdateResult

@@ -1,0 +1,1 @@
+"""What a client may do: the question, and those who answer it."""

@@ -1,0 +1,1 @@
+"""The commands of this distribution: their options, and their work."""

@@ -1,0 +1,1 @@
+"""Who a client is: tokens, certificates, and the files that hold them."""

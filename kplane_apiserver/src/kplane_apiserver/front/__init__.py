@@ -1,0 +1,1 @@
+"""The ASGI application: lets requests in and finds who answers them."""

@@ -1,0 +1,1 @@
+"""What requests ask for: reading, writing, removing, watching, and the answers about the server itself."""

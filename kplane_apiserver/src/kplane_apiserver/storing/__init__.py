@@ -1,0 +1,1 @@
+"""Where objects are: a store and a cache per resource, and who follows them."""
