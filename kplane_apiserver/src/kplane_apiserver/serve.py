@@ -18,6 +18,7 @@ import uvicorn
 from kplane_apiserver.server import ApiServer
 from kplane_apiserver.wire.http import Receive, Scope, Send
 from kplane_apiserver.wire.protocol import bounded_protocol
+from kplane_core.tasks import end_task
 
 if TYPE_CHECKING:
     from kplane_apiserver.wire.tls_port import TlsPort
@@ -99,9 +100,7 @@ class HttpServer(uvicorn.Server):
         finally:
             cut_off.cancel()
             self._cut_off()
-            draining.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await draining
+            await end_task(draining)
 
     def _cut_off(self) -> None:
         """Drop the connections that are left: who has not read his answer by now holds us up no longer."""

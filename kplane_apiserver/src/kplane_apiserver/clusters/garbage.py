@@ -16,6 +16,7 @@ from kplane_apiserver.storing.follow import Follower
 from kplane_apiserver.storing.stores import Served
 from kplane_core.errors import KplaneError
 from kplane_core.storage.interface import StoredObject
+from kplane_core.tasks import end_task
 
 _log = logging.getLogger(__name__)
 
@@ -171,11 +172,8 @@ class Garbage:
 
     async def aclose(self) -> None:
         """Stop; what is not finished is found again at the next start. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end_task(self._task)
+        self._task = None
         for follower in self._followers.values():
             await follower.aclose()
         self._followers.clear()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 
 from kplane_core.errors import KplaneError
+from kplane_core.tasks import end_task
 
 _log = logging.getLogger(__name__)
 
@@ -61,11 +62,8 @@ class Lifecycle:
 
     async def aclose(self) -> None:
         """Stop; what is not finished is taken up at the next start. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end_task(self._task)
+        self._task = None
 
     def enqueue(self, owner: Owner) -> None:
         """Look after the owner soon."""

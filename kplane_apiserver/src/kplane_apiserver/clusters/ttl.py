@@ -11,6 +11,7 @@ import msgspec
 from kplane_apiserver.apierrors import field_invalid, invalid
 from kplane_apiserver.kinds import Kind
 from kplane_core.storage.interface import StoredObject
+from kplane_core.tasks import end_task
 
 K = TypeVar("K", bound=Hashable)
 
@@ -83,11 +84,8 @@ class Expiries(Generic[K]):
 
     async def aclose(self) -> None:
         """Stop; idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end_task(self._task)
+        self._task = None
 
     def put(self, what: K, end: datetime | None) -> None:
         """Take when something ends; None takes it off."""

@@ -22,6 +22,7 @@ from kplane_apiserver.wire.http import JSON, Receive, Request, Send
 from kplane_apiserver.wire.negotiate import Form, negotiate
 from kplane_core.errors import Subject, status_for
 from kplane_core.storage.interface import EventType, ListOptions, StoredObject, Watch, WatchEvent
+from kplane_core.tasks import end_task
 
 MAX_CHUNK_BYTES = 64 * 1024
 MAX_CHUNK_EVENTS = 64
@@ -249,9 +250,7 @@ class WatchStream:
         finally:
             self._watches.remove(self)
             timer.cancel()
-            disconnect.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await disconnect
+            await end_task(disconnect)
 
     async def _send_events(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", JSON)]})

@@ -1,12 +1,12 @@
 """Following one store across all clusters: what the server must know of it without asking on every request."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 
 from kplane_core.errors import KplaneError
 from kplane_core.storage.interface import EventType, ListOptions, ObjectList, Store, StoredObject
+from kplane_core.tasks import end_task
 
 _log = logging.getLogger(__name__)
 
@@ -60,11 +60,8 @@ class Follower:
 
     async def aclose(self) -> None:
         """Stop following; idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end_task(self._task)
+        self._task = None
 
     def _tell(self, listed: ObjectList) -> int:
         self._reset()

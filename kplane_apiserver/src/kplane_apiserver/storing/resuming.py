@@ -12,6 +12,7 @@ from typing import Self
 
 from kplane_core.errors import KplaneError
 from kplane_core.storage.interface import EventType, Store, Watch, WatchEvent
+from kplane_core.tasks import end_task
 
 _ASK_AGAIN = 0.2
 _ENDED: Sequence[WatchEvent] = ()
@@ -81,9 +82,7 @@ class ResumedWatch:
         try:
             return await past.batch()
         finally:
-            asking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asking
+            await end_task(asking)
 
     async def _ask(self) -> None:
         while True:

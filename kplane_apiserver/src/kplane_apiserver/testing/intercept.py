@@ -13,6 +13,7 @@ from kplane_apiserver.testing.requests import RecordedRequest, RequestLog, recor
 from kplane_apiserver.wire.http import Message, Receive, Scope, Send, status_response
 from kplane_apiserver.wire.routes import Router
 from kplane_core.errors import Expired, KplaneError
+from kplane_core.tasks import end_task
 
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True", ""})
 
@@ -64,9 +65,7 @@ class OpenWatch:
             return message.result() if message.done() and not ended.done() else {"type": "http.disconnect"}
         finally:
             for waiting in (message, ended):
-                waiting.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await waiting
+                await end_task(waiting)
 
     async def send(self, message: Message) -> None:
         """Send what the application sends, until the watch was ended."""

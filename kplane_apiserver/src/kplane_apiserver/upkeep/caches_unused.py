@@ -1,7 +1,6 @@
 """Letting go of the stores and caches of custom resources that no cluster defines any more."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 
@@ -9,6 +8,7 @@ from kplane_apiserver.clusters.garbage import Garbage
 from kplane_apiserver.kinds import builtin_kinds
 from kplane_apiserver.storing.stores import StoreSet
 from kplane_core.errors import KplaneError
+from kplane_core.tasks import end_task
 
 _log = logging.getLogger(__name__)
 
@@ -45,11 +45,8 @@ class UnusedCaches:
 
     async def aclose(self) -> None:
         """Stop; idempotent. The stores that are left are closed with all others."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end_task(self._task)
+        self._task = None
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE

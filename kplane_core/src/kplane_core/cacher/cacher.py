@@ -1,7 +1,6 @@
 """The watch cache of one resource: fed by one list and one watch, it serves the reads and watches of all clusters."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from kplane_core.storage.bookmarks import Bookmarks
 from kplane_core.storage.interface import EventType, Store, StoredObject, WatchEvent
 from kplane_core.storage.resource import Resource
 from kplane_core.storage.selection import Predicate
+from kplane_core.tasks import end_task
 
 _log = logging.getLogger(__name__)
 MIN_WINDOW = 75.0
@@ -122,11 +122,8 @@ class Cacher:
     async def aclose(self) -> None:
         """Stop the cache for good and end its watches; idempotent."""
         self.readiness.stop()
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end_task(self._task)
+        self._task = None
         self._drop_watchers()
 
     async def _run(self) -> None:

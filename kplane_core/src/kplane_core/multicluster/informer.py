@@ -5,7 +5,6 @@ differences: nothing is lost, and no version that was told is told again.
 """
 
 import asyncio
-import contextlib
 import inspect
 import logging
 from collections import deque
@@ -19,6 +18,7 @@ from kplane_core.multicluster.identity import ObjectWithClusterIdentity
 from kplane_core.multicluster.keylayout import KeyLayout
 from kplane_core.storage.interface import EventType, ListOptions, Store, StoredObject, WatchEvent
 from kplane_core.storage.selection import Predicate
+from kplane_core.tasks import end_task
 
 _log = logging.getLogger(__name__)
 
@@ -131,9 +131,7 @@ class Registration:
         self._queue.clear()
         self._idle.set()
         if self._task is not asyncio.current_task():
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await end_task(self._task)
 
 
 class MulticlusterInformer:
@@ -220,11 +218,8 @@ class MulticlusterInformer:
 
     async def aclose(self) -> None:
         """Stop following, and stop every handler; idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end_task(self._task)
+        self._task = None
         for registration in list(self._registrations):
             await self.remove_handler(registration)
 
