@@ -354,6 +354,15 @@ def test_the_official_client_is_ready_and_closed_with_the_cluster(server):
         assert [found.metadata.name for found in api.list_namespaced_config_map("default").items] == ["a"]
 
 
+def test_kr8s_is_closed_with_the_cluster(server):
+    pytest.importorskip("kr8s", reason="kr8s is not installed; `make compat` brings it")
+    with server.cluster() as cluster:
+        client = cluster.client("kr8s")
+        assert list(client.get("configmaps")) == []
+        assert not client._session.is_closed
+    assert client._session.is_closed
+
+
 def test_a_client_library_that_is_unknown_is_named(cluster):
     with pytest.raises(UsageError, match="kubernetes, kubernetes_asyncio, kr8s, lightkube"):
         cluster.client("pykube")

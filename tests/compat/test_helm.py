@@ -6,16 +6,16 @@ import pytest
 
 
 @pytest.fixture(params=("helm-3", "helm-4"))
-def helm(request, program):
-    return program(request.param)
+def helm(request, program, cluster):
+    return program(request.param, cluster.kubeconfig)
 
 
-def test_chart(helm, kplane_cluster, examples):
+def test_chart(helm, cluster, examples):
     """install, list, status, upgrade, history, rollback, uninstall"""
     chart = examples / "charts" / "parrot"
 
     def colour():
-        answer = kplane_cluster.request("GET", "/api/v1/namespaces/default/configmaps/polly")
+        answer = cluster.request("GET", "/api/v1/namespaces/default/configmaps/polly")
         return answer.json()["data"]["colour"] if answer.status == 200 else None
 
     helm("install", "polly", chart)
@@ -23,7 +23,7 @@ def test_chart(helm, kplane_cluster, examples):
     assert [release["name"] for release in json.loads(helm("list", "-o", "json"))] == ["polly"]
     helm("upgrade", "polly", chart, "--set", "colour=red", "--set", "replicas=3")
     assert colour() == "red"
-    deployment = kplane_cluster.request("GET", "/apis/apps/v1/namespaces/default/deployments/polly").json()
+    deployment = cluster.request("GET", "/apis/apps/v1/namespaces/default/deployments/polly").json()
     assert deployment["spec"]["replicas"] == 3
     assert json.loads(helm("status", "polly", "-o", "json"))["version"] == 2
     helm("rollback", "polly", "1")
@@ -31,4 +31,4 @@ def test_chart(helm, kplane_cluster, examples):
     assert len(json.loads(helm("history", "polly", "-o", "json"))) == 3
     helm("uninstall", "polly")
     assert colour() is None
-    assert kplane_cluster.request("GET", "/api/v1/secrets").json()["items"] == []
+    assert cluster.request("GET", "/api/v1/secrets").json()["items"] == []

@@ -93,7 +93,7 @@ class Kubectl:
 
 @pytest.fixture
 def kubectl(program, kplane_cluster, tmp_path):
-    return Kubectl(program("kubectl").path, kplane_cluster, tmp_path)
+    return Kubectl(program("kubectl", kplane_cluster.kubeconfig).path, kplane_cluster, tmp_path)
 
 
 def prepare(cluster, path, given):

@@ -1,17 +1,55 @@
 """The Python clients: create, get, list by label, patch, watch and delete, each in its own words."""
 
 import asyncio
+import inspect
 
 import pytest
+
+from kplane_apiserver.testing.clients import make_client
 
 LABELS = {"app": "parrot"}
 MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": LABELS}, "data": {"k": "1"}}
 
 
-def test_kubernetes(module, kplane_cluster):
+@pytest.fixture
+def client(cluster, secured, module, monkeypatch):
+    """A function that returns a library's client, made as its documentation makes one of a kubeconfig."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    if not secured:
+        yield cluster.client
+        return
+    path = str(cluster.kubeconfig)
+
+    def lightkube():
+        config = module("lightkube.config.kubeconfig").KubeConfig.from_file(path)
+        return module("lightkube").Client(config=config, namespace="default")
+
+    makers = {
+        "kubernetes": lambda: module("kubernetes").config.new_client_from_config(path),
+        "kubernetes_asyncio": lambda: module("kubernetes_asyncio").config.new_client_from_config(path),
+        "lightkube": lightkube,
+    }
+    closers = []
+
+    def make(library):
+        if library == "kr8s":
+            made, close = make_client(library, cluster.url, lambda: path)
+        else:
+            made = makers[library]()
+            close = made.close
+        if library != "kubernetes_asyncio":
+            closers.append(close)
+        return made
+
+    yield make
+    for close in closers:
+        close()
+
+
+def test_kubernetes(module, client):
     """create, get, list by label, patch, watch, conflict, delete"""
     kubernetes = module("kubernetes")
-    api = kubernetes.client.CoreV1Api(kplane_cluster.client("kubernetes"))
+    api = kubernetes.client.CoreV1Api(client("kubernetes"))
     made = api.create_namespaced_config_map("default", MAP)
     api.patch_namespaced_config_map("a", "default", {"data": {"k": "2"}})
     watch = kubernetes.watch.Watch()
@@ -27,13 +65,17 @@ def test_kubernetes(module, kplane_cluster):
     assert api.list_namespaced_config_map("default").items == []
 
 
-def test_kubernetes_asyncio(module, kplane_cluster):
+def test_kubernetes_asyncio(module, client):
     """create, get, list by label, patch, watch, delete"""
     library = module("kubernetes_asyncio")
 
+    async def connected():
+        made = client("kubernetes_asyncio")
+        return await made if inspect.isawaitable(made) else made
+
     async def work():
-        async with kplane_cluster.client("kubernetes_asyncio") as client:
-            api = library.client.CoreV1Api(client)
+        async with await connected() as connection:
+            api = library.client.CoreV1Api(connection)
             made = await api.create_namespaced_config_map("default", MAP)
             await api.patch_namespaced_config_map("a", "default", {"data": {"k": "2"}})
             async with library.watch.Watch() as watch:
@@ -50,11 +92,11 @@ def test_kubernetes_asyncio(module, kplane_cluster):
     asyncio.run(work())
 
 
-def test_kr8s(module, kplane_cluster):
+def test_kr8s(module, client):
     """create, get, list by label, patch, watch, delete"""
     module("kr8s")
     objects = module("kr8s.objects")
-    api = kplane_cluster.client("kr8s")
+    api = client("kr8s")
     made = objects.ConfigMap(MAP, api=api)
     made.create()
     made.patch({"data": {"k": "2"}})
@@ -69,21 +111,21 @@ def test_kr8s(module, kplane_cluster):
     assert not made.exists()
 
 
-def test_lightkube(module, kplane_cluster):
+def test_lightkube(module, client):
     """create, get, list by label, patch, apply, watch, delete"""
     module("lightkube")
     kind = module("lightkube.resources.core_v1").ConfigMap
     meta = module("lightkube.models.meta_v1").ObjectMeta
-    client = kplane_cluster.client("lightkube")
-    made = client.create(kind(metadata=meta(name="a", labels=LABELS), data={"k": "1"}))
-    client.patch(kind, "a", {"data": {"k": "2"}})
-    watch = client.watch(kind, resource_version=made.metadata.resourceVersion)
+    api = client("lightkube")
+    made = api.create(kind(metadata=meta(name="a", labels=LABELS), data={"k": "1"}))
+    api.patch(kind, "a", {"data": {"k": "2"}})
+    watch = api.watch(kind, resource_version=made.metadata.resourceVersion)
     operation, first = next(watch)
     watch.close()
     assert (operation, first.data) == ("MODIFIED", {"k": "2"})
-    assert [found.metadata.name for found in client.list(kind, labels=LABELS)] == ["a"]
-    applied = client.apply(kind(metadata=meta(name="b"), data={"k": "1"}), field_manager="me")
+    assert [found.metadata.name for found in api.list(kind, labels=LABELS)] == ["a"]
+    applied = api.apply(kind(metadata=meta(name="b"), data={"k": "1"}), field_manager="me")
     assert applied.metadata.name == "b"
-    client.delete(kind, "a")
-    client.delete(kind, "b")
-    assert list(client.list(kind)) == []
+    api.delete(kind, "a")
+    api.delete(kind, "b")
+    assert list(api.list(kind)) == []

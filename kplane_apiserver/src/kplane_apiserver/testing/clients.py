@@ -45,8 +45,17 @@ def _configuration(module: ModuleType, url: str) -> Any:
     return configuration
 
 
-def _kr8s(module: ModuleType, _: str, kubeconfig: Callable[[], Path]) -> tuple[Any, None]:
-    return module.api(kubeconfig=str(kubeconfig())), None
+def _kr8s(module: ModuleType, _: str, kubeconfig: Callable[[], Path]) -> tuple[Any, Callable[[], object]]:
+    client = module.api(kubeconfig=str(kubeconfig()))
+
+    def close() -> None:
+        # The library offers no way to close a client, and a connection left open is an error in many test suites.
+        session = getattr(client, "_session", None)
+        synchronous = getattr(module, "_as_sync_func", None)
+        if session is not None and synchronous is not None:
+            synchronous(session.aclose)()
+
+    return client, close
 
 
 def _lightkube(module: ModuleType, _: str, kubeconfig: Callable[[], Path]) -> tuple[Any, Callable[[], object]]:
