@@ -5,6 +5,7 @@ import time
 import pytest
 
 from kplane_apiserver.server import ApiServer
+from kplane_core.errors import KplaneError, Subject
 from kplane_memory.engine import MemoryEngine
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -157,6 +158,8 @@ def test_a_restarted_server_finishes_what_another_began(serve):
         return second
 
     second = first.call(restart())
-    assert second.services.namespaces.is_terminating("again", "n")
-    assert not second.services.namespaces.accepts("again", "n")
+    namespaces = second.services.namespaces
+    assert not namespaces.accepts("again", "n")
+    with pytest.raises(KplaneError, match="because it is being terminated"):
+        first.call(namespaces.check("again", "n", Subject("configmaps", "", "b")))
     first.call(second.aclose())

@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 
 from kplane_conformance.case import Group, View
-from kplane_conformance.report import SCHEMA, Certificate, Count, Entry, Verdict, from_dict
+from kplane_conformance.report import SCHEMA, Certificate, Count, Entry, from_dict
 from kplane_conformance.session import Outcome
 from kplane_core.errors import UsageError
 
@@ -275,5 +275,3 @@ def _capabilities(certificate: Certificate) -> str:
 
 
 FORMATS: Final[Mapping[str, Callable[[Sequence[Certificate]], str]]] = {"markdown": markdown, "html": html}
-
-PASSING: Final = frozenset({Verdict.CONFORMANT, Verdict.WITH_WAIVERS})

@@ -166,9 +166,3 @@ def _kind(row: dict[str, Any]) -> Kind:
     for name in ("verbs", "short_names", "categories"):
         row[name] = tuple(row[name])
     return Kind(**row)
-
-
-@cache
-def builtin_groups() -> tuple[str, ...]:
-    """Return the builtin groups in discovery order; the core group, the empty text, comes first."""
-    return tuple(dict.fromkeys(kind.group for kind in builtin_kinds().values()))

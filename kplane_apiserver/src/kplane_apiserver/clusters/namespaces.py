@@ -47,7 +47,6 @@ class Namespaces:
         self._served = served
         self._on_terminating = on_terminating
         self._active: set[str] = set()
-        self._terminating: set[str] = set()
         self._follower = Follower(served.store, served.layout.kind_root_prefix(), reset=self._reset, apply=self._apply)
 
     async def start(self) -> None:
@@ -65,10 +64,6 @@ class Namespaces:
     def accepts(self, cluster: str, namespace: str) -> bool:
         """Whether objects may be created in the namespace, as far as memory tells: a False needs `check`."""
         return self._served.key(cluster, "", namespace) in self._active
-
-    def is_terminating(self, cluster: str, namespace: str) -> bool:
-        """Whether the namespace is being deleted."""
-        return self._served.key(cluster, "", namespace) in self._terminating
 
     async def check(self, cluster: str, namespace: str, subject: Subject) -> None:
         """Return when objects may be created in the namespace; asks the store.
@@ -91,16 +86,13 @@ class Namespaces:
 
     def _reset(self) -> None:
         self._active.clear()
-        self._terminating.clear()
 
     def _apply(self, stored: StoredObject, deleted: bool) -> None:  # noqa: FBT001 (Follower's callback)
         self._active.discard(stored.key)
-        self._terminating.discard(stored.key)
         if deleted:
             return
         if not terminating(stored):
             self._active.add(stored.key)
             return
-        self._terminating.add(stored.key)
         path = self._served.layout.relative(stored.key)
         self._on_terminating(path.cluster, path.name)
