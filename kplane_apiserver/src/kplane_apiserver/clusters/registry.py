@@ -5,7 +5,6 @@ before that, so a Cluster that can be seen is complete; a crash in between leave
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -104,10 +103,11 @@ class Clusters:
         """Stop following and give up what is being made; idempotent."""
         await self.expiries.aclose()
         await self._follower.aclose()
-        for task in list(self._making.values()):
+        making = list(self._making.values())
+        for task in making:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+        if making:
+            await asyncio.wait(making)  # what they fail with is told to those who wait for the cluster
 
     def observe(self, stored: StoredObject, *, deleted: bool = False) -> None:
         """Take this process's own write of a Cluster."""
