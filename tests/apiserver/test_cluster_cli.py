@@ -98,7 +98,11 @@ def test_the_kubeconfig_gets_a_context_per_cluster_and_names_the_server_from_the
         (("restore", "c1", "/nonexistent/file"), {}, "cannot read the snapshot /nonexistent/file"),
         (("restore", "c1", os.devnull), {}, "is no snapshot"),
         (("restore", "c1", "-"), {"label": ("a=b",)}, "--label does not go with restore"),
-        (("list",), {"server": "http://127.0.0.1:1"}, "no kplane server answers at http://127.0.0.1:1"),
+        (
+            ("list",),
+            {"server": "http://127.0.0.1:1"},
+            "no kplane server answers at http://127.0.0.1:1: Connection refused",
+        ),
         (("list",), {"server": "ftp://x"}, "names no http:// or https:// address"),
         (("list",), {"server": ""}, "does not exist; name it with --server URL"),
     ],

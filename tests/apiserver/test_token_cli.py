@@ -68,7 +68,7 @@ def test_a_list_shows_whose_and_where_but_no_token(kplane, path):
         assert token[7:15] not in listed
     assert "bob" not in kplane("list", user="alice")
     assert "alice" not in kplane("list", all_clusters=True)
-    assert kplane("list", cluster="c2") == f"no tokens in {path}\n"
+    assert kplane("list", cluster="c2") == f"{path} has no such token\n"
 
 
 def test_tokens_are_deleted_by_id_user_or_cluster(kplane, path):
@@ -130,7 +130,7 @@ def test_a_file_that_is_none_of_tokens_is_left_alone(kplane, path):
 
 def test_a_file_that_is_not_there_is_made_by_create_only(kplane, path):
     for words, options in ((("list",), {}), (("delete",), {"user": "a"})):
-        with pytest.raises(UsageError, match="No such file"):
+        with pytest.raises(UsageError, match="there is no such file; kplane token create makes it"):
             kplane(*words, **options)
     with pytest.raises(UsageError, match="No such file"):
         kplane("create", user="a", cluster="c1", token_auth_file=path / "nowhere" / "file")

@@ -141,7 +141,8 @@ def test_an_unreachable_spanner_is_one_line():
     done = serve(*flags)
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()
-    assert "cannot be reached" in line
+    assert line.startswith("kplane: error: storage backend 'spanner' cannot be reached: ")
+    assert "StorageError" not in line  # the words of the API, which an operator has no use for
     assert "127.0.0.1:1" in line
 
 

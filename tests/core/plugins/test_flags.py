@@ -260,8 +260,8 @@ def test_tables_of_others_are_left_alone() -> None:
         (["--db-lim=1"], "unknown flag --db-lim. Did you mean '--db-limit'?"),
         (["--no-db-colour"], "unknown flag --no-db-colour. Did you mean '--no-db-color'?"),
         (["--no-db-color=true"], "--no-db-color: ignored explicit argument 'true'"),
-        (["stray"], "unexpected argument 'stray'"),
-        (["--zzzzzzzzzzz"], "unknown flag --zzzzzzzzzzz"),
+        (["stray"], "unexpected argument 'stray': kplane test takes flags only; kplane test --help lists them"),
+        (["--zzzzzzzzzzz"], "unknown flag --zzzzzzzzzzz; kplane test --help lists those there are"),
         (["-q"], "unknown flag -q"),
     ],
 )

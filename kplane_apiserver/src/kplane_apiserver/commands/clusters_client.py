@@ -22,6 +22,7 @@ from kplane_core.errors import UsageError
 Document = dict[str, Any]
 
 _TIMEOUT = 60.0
+_LONGEST_WORDS = 200
 
 
 class Refused(UsageError):
@@ -99,18 +100,29 @@ class Client:
         except urllib.error.HTTPError as error:
             raise Refused(error.code, _words(error)) from None
         except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise UsageError(f"no kplane server answers at {self.url}: {reason}") from error
+            raise UsageError(_silence(self.url, getattr(error, "reason", error))) from error
         if not isinstance(document, dict):
             raise UsageError(f"what answers at {self.url} is no kplane server")
         return document
 
 
+def _silence(url: str, reason: object) -> str:
+    """Return why there is no answer, and where that helps what to do."""
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        hint = "name the kubeconfig that kplane serve wrote with --kubeconfig FILE: it has the authority"
+        return f"the certificate of {url} is not trusted: {reason.verify_message}; {hint}"
+    # Without the number that the system has for it.
+    return f"no kplane server answers at {url}: {getattr(reason, 'strerror', None) or reason}"
+
+
 def _words(error: urllib.error.HTTPError) -> str:
+    body = error.read()
     try:
-        return str(json.loads(error.read())["message"])
+        return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):
-        return f"the server answered {error.code} {error.reason}"
+        plain = body if error.headers.get_content_type() == "text/plain" else b""
+        said = plain.decode(errors="replace").strip().partition("\n")[0][:_LONGEST_WORDS]
+        return f"the server answered {error.code} {error.reason}{': ' if said else ''}{said}"
 
 
 def _base(url: str) -> str:

@@ -55,7 +55,7 @@ async def _serve(parsed: Parsed, options: ServeOptions, listener: socket.socket)
         try:
             connection = await backend.connect(parsed.backend_options)
         except Unreachable as error:
-            raise UsageError(f"storage backend {backend.name!r} cannot be reached: {error}") from error
+            raise UsageError(f"storage backend {backend.name!r} cannot be reached: {error.detail or error}") from error
         stack.push_async_callback(connection.aclose)
 
         def build_store(resource: Resource) -> Store:

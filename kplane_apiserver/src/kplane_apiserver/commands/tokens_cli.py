@@ -121,9 +121,11 @@ def _context(options: TokenOptions, line: TokenLine) -> Context:
 
 
 def _list(options: TokenOptions, _words: Words) -> int:
+    _check_there(options.token_auth_file)
     lines = [line for line in load_tokens(options.token_auth_file, _FLAG, may_be_empty=True) if _meant(options, line)]
     if not lines:
-        print(f"no tokens in {options.token_auth_file}")
+        chosen = options.user or options.cluster or options.all_clusters
+        print(f"{options.token_auth_file} has no such token" if chosen else f"no tokens in {options.token_auth_file}")
         return 0
     rows = [("ID", "USER", "GROUPS", "CLUSTER"), *map(_row, lines)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -145,8 +147,7 @@ def _delete(options: TokenOptions, words: Words) -> int:
     if not words and not options.user and not options.cluster and not options.all_clusters:
         raise UsageError("kplane token delete: which? Give an ID that kplane token list shows, --user or --cluster")
     path = options.token_auth_file
-    if not path.exists():
-        raise UsageError(f"{_FLAG} {path}: No such file or directory")
+    _check_there(path)
     with _changing(path) as content:
         lines = parse_tokens(content, f"{_FLAG} {path}")
         gone = _chosen(options, words, lines)
@@ -177,6 +178,11 @@ def _chosen(options: TokenOptions, words: Words, lines: Sequence[TokenLine]) -> 
     if not chosen:
         raise UsageError(f"kplane token delete: {options.token_auth_file} has no such token")
     return chosen
+
+
+def _check_there(path: Path) -> None:
+    if not path.exists():
+        raise UsageError(f"{_FLAG} {path}: there is no such file; kplane token create makes it")
 
 
 @contextlib.contextmanager

@@ -58,6 +58,7 @@ class Arguments:
         words: str = "",
     ) -> None:
         self._sections = sections
+        self._prog = prog
         self._takes_words = bool(words)
         #: What the last `parse` found besides flags.
         self.words: tuple[str, ...] = ()
@@ -120,12 +121,13 @@ class Arguments:
     def _unexpected(self, argument: str) -> str:
         flag = argument.partition("=")[0]
         if not flag.startswith("-"):
-            return f"unexpected argument {argument!r}"
+            return f"unexpected argument {argument!r}: {self._prog} takes flags only; {self._prog} --help lists them"
         for name, title in self._foreign.items():
             if flag.startswith((f"--{name}-", f"--no-{name}-")):
                 return f"{flag} belongs to the {title}"
         negations = (setting.negation for setting in self._settings.values() if setting.negation)
-        return f"unknown flag {flag}{suggestion(flag, [*self._settings, *negations, '--help'])}"
+        near = suggestion(flag, [*self._settings, *negations, "--help"])
+        return f"unknown flag {flag}{near or f'; {self._prog} --help lists those there are'}"
 
 
 def _wrapped(text: str) -> list[str]:
