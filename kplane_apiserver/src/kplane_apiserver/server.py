@@ -24,6 +24,7 @@ from kplane_apiserver.storing.stores import BuildStore, StoreSet
 from kplane_apiserver.upkeep import contents, fleets, garbage_collector
 from kplane_apiserver.upkeep.caches_unused import UnusedCaches
 from kplane_core.engine.factory import Connection
+from kplane_core.multicluster.keylayout import KeyLayout
 from kplane_core.plugins.checks import HealthCheck
 
 if TYPE_CHECKING:
@@ -51,33 +52,9 @@ class ApiServer:
         health_checks: Iterable[HealthCheck] = (),
     ) -> None:
         self.settings = settings or Settings()
-        kinds = builtin_kinds()
         stores = StoreSet(build_store or connection.store, self.settings)
-        definitions = stores.serve(kinds[DEFINITION_KEY])
-        lifecycle = Lifecycle()
-        namespaces = Namespaces(
-            stores.serve(kinds[NAMESPACE_KEY]),
-            lambda cluster, name: lifecycle.enqueue(Owner("namespace", cluster, name)),
-        )
-        rbac = _rbac(stores, self.settings)
-        self.services = Services(
-            settings=self.settings,
-            stores=stores,
-            catalog=Catalog(definitions.layout, root_cluster=self.settings.root_cluster),
-            clusters=Clusters(
-                stores,
-                namespaces,
-                self.settings,
-                lambda cluster: lifecycle.enqueue(Owner("cluster", cluster, cluster)),
-                lifecycle.enqueue,
-                None if rbac is None else rbac.bootstrap,
-            ),
-            namespaces=namespaces,
-            lifecycle=lifecycle,
-            garbage=Garbage(),
-            authorizer=AlwaysAllow() if rbac is None else rbac.authorizer,
-            rbac=rbac,
-        )
+        self._definitions = stores.serve(builtin_kinds()[DEFINITION_KEY])
+        self.services = _services(self.settings, stores, self._definitions.layout)
         self.watches = Watches(self.settings)
         catalog, admins = self.services.catalog, self.settings.cross_cluster_readers
         self._unused = UnusedCaches(stores, self.services.garbage, catalog.defined)
@@ -95,7 +72,6 @@ class ApiServer:
             stop=self.aclose,
         )
         """The ASGI application."""
-        self._definitions = definitions
         self._started = False
 
     async def start(self) -> None:
@@ -155,6 +131,33 @@ class ApiServer:
         await self._unused.aclose()
         await services.stores.aclose()
         self._started = False
+
+
+def _services(settings: Settings, stores: StoreSet, definitions: KeyLayout) -> Services:
+    lifecycle = Lifecycle()
+    namespaces = Namespaces(
+        stores.serve(builtin_kinds()[NAMESPACE_KEY]),
+        lambda cluster, name: lifecycle.enqueue(Owner("namespace", cluster, name)),
+    )
+    rbac = _rbac(stores, settings)
+    return Services(
+        settings=settings,
+        stores=stores,
+        catalog=Catalog(definitions, root_cluster=settings.root_cluster),
+        clusters=Clusters(
+            stores,
+            namespaces,
+            settings,
+            lambda cluster: lifecycle.enqueue(Owner("cluster", cluster, cluster)),
+            lifecycle.enqueue,
+            None if rbac is None else rbac.bootstrap,
+        ),
+        namespaces=namespaces,
+        lifecycle=lifecycle,
+        garbage=Garbage(),
+        authorizer=AlwaysAllow() if rbac is None else rbac.authorizer,
+        rbac=rbac,
+    )
 
 
 def _rbac(stores: StoreSet, settings: Settings) -> "Rbac | None":
