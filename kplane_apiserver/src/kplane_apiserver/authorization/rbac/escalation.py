@@ -1,4 +1,4 @@
-"""Nobody gives others more than he has: what is checked before a role or binding is written.
+"""Nobody gives others more than they have: what is checked before a role or binding is written.
 
 As upstream has it: a role may allow only what its author may do himself, and a binding may give only such roles; unless
 the author has the verb `escalate` on roles, or `bind` on the role that he binds.
