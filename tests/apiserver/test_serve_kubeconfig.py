@@ -1,6 +1,7 @@
 """The kubeconfig that `kplane serve` writes: our contexts in, everybody else's left alone."""
 
 import stat
+import threading
 
 import pytest
 import yaml
@@ -138,6 +139,22 @@ def test_tokens_that_no_context_uses_any_more_go_and_those_of_others_stay(tmp_pa
     write_kubeconfig(path, "https://127.0.0.1:1", ["c1"], Credentials("one"))
     write_kubeconfig(path, "http://127.0.0.1:2", ["c1"])
     assert [one["name"] for one in read(path)["users"]] == ["me", "kplane"]
+
+
+def test_two_at_once_lose_no_context(tmp_path):
+    """Each is a process of its own for the lock, which belongs to the opened folder."""
+    path = tmp_path / "kubeconfig"
+
+    def write(number):
+        for turn in range(5):
+            write_kubeconfig(path, "http://127.0.0.1:8080", [f"c{number}-{turn}"])
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(yaml.safe_load(path.read_text(encoding="utf-8"))["contexts"]) == 20
 
 
 def test_credentials_do_not_show_their_token():

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import attrs
 import yaml
 
-from kplane_apiserver.credentials.private_files import write_private
+from kplane_apiserver.credentials.private_files import locked, write_private
 from kplane_core.errors import UsageError
 
 Document = dict[str, Any]
@@ -107,10 +107,18 @@ def user_name(base_url: str, credentials: Credentials, user: str = USER) -> str:
 
 
 def add_contexts(path: Path, contexts: Iterable[Context]) -> None:
-    """Put contexts into the kubeconfig file; see `write_kubeconfig`."""
-    document = _read(path)
-    put_contexts(document, contexts)
-    _replace(path, as_yaml(document))
+    """Put contexts into the kubeconfig file; see `write_kubeconfig`. Two of kplane's own at once lose no entry.
+
+    Raises:
+        UsageError: as `write_kubeconfig` does.
+    """
+    try:
+        with locked(path.resolve().parent):
+            document = _read(path)
+            put_contexts(document, contexts)
+            write_private(path, as_yaml(document).encode())
+    except OSError as error:
+        raise UsageError(f"cannot write the kubeconfig {path}: {_reason(error)}") from error
 
 
 def as_yaml(document: Document) -> str:
@@ -177,13 +185,6 @@ def _put(document: Document, section: str, entry: Document) -> None:
             entries[position] = entry
             return
     entries.append(entry)
-
-
-def _replace(path: Path, text: str) -> None:
-    try:
-        write_private(path, text.encode())
-    except OSError as error:
-        raise UsageError(f"cannot write the kubeconfig {path}: {_reason(error)}") from error
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:
