@@ -17,14 +17,22 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests" / "compat"
 TARGET = ROOT / "docs" / "compatibility.md"
 BIN = Path(sys.executable).parent
+CLIENTS = ("test_helm", "test_kopf", "test_kubectl", "test_python_clients")
 LIBRARIES = ("kubernetes", "kubernetes_asyncio", "kr8s", "lightkube", "kopf")
 HEAD = """# Compatibility
 
 Which clients work against kplane, and with what. Every row is a test in `tests/compat` that runs the real client
-against a real server; `tools/generate_compatibility.py` runs them and writes this page. A fresh cluster, no TLS.
+against a real server, in a fresh cluster; `tools/generate_compatibility.py` runs them and writes this page. Each client
+is tried twice: without users, where everybody may do everything; and over TLS with a token for that cluster, out of the
+kubeconfig that `kplane token create` writes, where RBAC gives its user what he needs and nothing else.
 
-| client | what it does | result |
-|---|---|---|
+| client | what it does | without users | TLS, token and roles |
+|---|---|---|---|
+"""
+RIGHTS = """
+The user of helm and of the Python clients has the role `admin` in the namespace default; kubectl's may also handle
+namespaces and the definition of his own kind. kopf's has the roles that kopf's documentation asks for, and the status
+of his kind; in one namespace he needs no ClusterRole, but `settings.scanning.disabled = True`.
 """
 MANIFESTS = """
 ## Manifests
@@ -37,9 +45,13 @@ Objects too large for the annotation of kubectl's own apply are refused there, a
 |---|---|---|
 """
 TAIL = """
-Not there, because there are no nodes: running pods and with that logs, exec, attach and port-forward. kubectl before
-1.29 needs the second version of OpenAPI, which is not served.
+Not there, because there are no nodes: running pods and with that logs, exec, attach and port-forward; and tokens of
+ServiceAccounts (`kubectl create token`). kubectl before 1.29 needs the second version of OpenAPI, which is not served.
+kubectl before 1.34 forgets the cluster after `--raw`, whose path must then be the whole:
+`kubectl get --raw /clusters/c1/control-plane/version`.
 """
+WAYS = ("open", "secured")
+NOTHING = "-"
 
 
 def promises() -> dict[str, str]:
@@ -74,7 +86,8 @@ def outcome(case: ET.Element) -> str:
 
 def rows(report: Path) -> tuple[list[str], list[str]]:
     """Return the lines of both tables."""
-    clients, manifests, what = [], [], promises()
+    clients: dict[tuple[str, str], dict[str, str]] = {}
+    manifests, what = [], promises()
     for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - written by pytest just now
         name, _, parameter = case.get("name", "").rstrip("]").partition("[")
         module = case.get("classname", "").rpartition(".")[2]
@@ -83,9 +96,17 @@ def rows(report: Path) -> tuple[list[str], list[str]]:
                 file, _, way = parameter.partition(".yaml-")
                 manifests.append(f"| {file}.yaml | {way} | {outcome(case)} |\n")
             continue
-        library = {"test_kopf": "kopf", "test_python_clients": name.removeprefix("test_")}.get(module, parameter)
-        clients.append(f"| {version_of(library)} | {what[f'{module}::{name}']} | {outcome(case)} |\n")
-    return sorted(clients), sorted(manifests)
+        if module not in CLIENTS:
+            continue
+        way = next(found for found in parameter.split("-")[::-1] if found in WAYS)
+        program = parameter.replace(way, "").strip("-")
+        library = {"test_kopf": "kopf", "test_python_clients": name.removeprefix("test_")}.get(module, program)
+        clients.setdefault((version_of(library), what[f"{module}::{name}"]), {})[way] = outcome(case)
+    lines = [
+        f"| {client} | {promise} | {' | '.join(results.get(way, NOTHING) for way in WAYS)} |\n"
+        for (client, promise), results in clients.items()
+    ]
+    return sorted(lines), sorted(manifests)
 
 
 def main() -> int:
@@ -96,7 +117,7 @@ def main() -> int:
         env = {**os.environ, "KPLANE_REQUIRE_COMPAT": "1"}
         done = subprocess.run([*command, *sys.argv[1:]], cwd=ROOT, env=env, check=False)  # noqa: S603 - our own arguments
         clients, manifests = rows(report)
-    TARGET.write_text(HEAD + "".join(clients) + MANIFESTS + "".join(manifests) + TAIL, encoding="utf-8")
+    TARGET.write_text(HEAD + "".join(clients) + RIGHTS + MANIFESTS + "".join(manifests) + TAIL, encoding="utf-8")
     return done.returncode
 
 

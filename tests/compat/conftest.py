@@ -82,8 +82,9 @@ class Program:
             timeout=60,
             check=False,
         )
-        assert done.returncode in codes, f"{self.path} {' '.join(map(str, arguments))}: {done.stdout}{done.stderr}"
-        return done.stdout
+        said = done.stdout + done.stderr
+        assert done.returncode in codes, f"{self.path} {' '.join(map(str, arguments))}: {said}"
+        return said if done.returncode else done.stdout
 
 
 class SecuredServer:

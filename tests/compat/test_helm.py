@@ -10,7 +10,7 @@ def helm(request, program, cluster):
     return program(request.param, cluster.kubeconfig)
 
 
-def test_chart(helm, cluster, examples):
+def test_chart(helm, cluster, secured, examples):
     """install, list, status, upgrade, history, rollback, uninstall"""
     chart = examples / "charts" / "parrot"
 
@@ -29,6 +29,11 @@ def test_chart(helm, cluster, examples):
     helm("rollback", "polly", "1")
     assert colour() == "green"
     assert len(json.loads(helm("history", "polly", "-o", "json"))) == 3
+    if secured:  # who installs a chart can give no more than he has
+        refused = helm("upgrade", "polly", chart, "--set", "reads=nodes", codes=(1,))
+        assert "attempting to grant RBAC permissions not currently held" in refused
+        role = cluster.request("GET", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/polly").json()
+        assert role["rules"][0]["resources"] == ["configmaps"]
     helm("uninstall", "polly")
     assert colour() is None
     assert cluster.request("GET", "/api/v1/secrets").json()["items"] == []

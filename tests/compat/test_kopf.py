@@ -10,33 +10,54 @@ import pytest
 
 DATA = Path(__file__).parent / "data"
 CLUSTER_WIDE = "/apis/kopf.dev/v1/clusterkopfpeerings/default"
+NAMESPACED = "/apis/kopf.dev/v1/namespaces/default/kopfpeerings/default"
 PARROT = "/apis/example.org/v1/namespaces/default/parrots/polly"
 
 
 @pytest.fixture
-def rights():
-    return DATA / "rights-of-an-operator.yaml"
+def everywhere(request):
+    """Whether the operator works in all namespaces; else it knows its own only."""
+    return request.node.function is test_operator
 
 
 @pytest.fixture
-def operator(module, cluster, examples, tmp_path):
+def rights(everywhere):
+    return DATA / ("rights-of-an-operator.yaml" if everywhere else "rights-in-one-namespace.yaml")
+
+
+@pytest.fixture
+def operator(module, cluster, everywhere, examples, tmp_path):
     """A running operator in a process of its own; the file with its notes."""
     module("kopf")
     cluster.load(examples / "parrot-crd.yaml", DATA / "kopf-peering.yaml")
-    notes = tmp_path / "notes"
+    notes, log = tmp_path / "notes", tmp_path / "log"
     notes.touch()
-    env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "OPERATOR_NOTES": str(notes)}
-    command = [sys.executable, "-m", "kopf", "run", "--peering=default", "-A", str(DATA / "operator.py")]
-    with (tmp_path / "log").open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+    scope = "-A" if everywhere else "--namespace=default"
+    kubeconfig = {"KUBECONFIG": str(cluster.kubeconfig), "NO_PROXY": "127.0.0.1"}
+    env = {**os.environ, **kubeconfig, "OPERATOR_NOTES": str(notes), "OPERATOR_SCOPE": scope}
+    command = [sys.executable, "-m", "kopf", "run", "--peering=default", scope, str(DATA / "operator.py")]
+    with log.open("w", encoding="utf-8") as file:
+        process = subprocess.Popen(command, env=env, stdout=file, stderr=file)
     yield notes
     process.send_signal(signal.SIGTERM)
     code = process.wait(20)
-    assert code in {0, -signal.SIGTERM}, (tmp_path / "log").read_text(encoding="utf-8")
+    said = log.read_text(encoding="utf-8")
+    assert code in {0, -signal.SIGTERM}, said
+    assert "Traceback" not in said, said
 
 
 def test_operator(operator, cluster, secured, wait):
     """create, update, delete, timer, daemon, finalizer, event, peering"""
+    run_through(operator, cluster, secured, wait, CLUSTER_WIDE)
+
+
+def test_operator_of_a_namespace(operator, cluster, secured, wait):
+    """the same in one namespace, with a Role and no ClusterRole"""
+    run_through(operator, cluster, secured, wait, NAMESPACED)
+
+
+def run_through(operator, cluster, secured, wait, peering):
+    """A parrot's whole life, as the operator sees it."""
 
     def read(path):
         return cluster.request("GET", path).json()
@@ -44,15 +65,9 @@ def test_operator(operator, cluster, secured, wait):
     def status(field):
         return read(PARROT).get("status", {}).get(field)
 
-    wait(lambda: read(CLUSTER_WIDE).get("status"))
-    cluster.create(
-        {
-            "apiVersion": "example.org/v1",
-            "kind": "Parrot",
-            "metadata": {"name": "polly", "namespace": "default"},
-            "spec": {"colour": "green"},
-        }
-    )
+    wait(lambda: read(peering).get("status"))
+    polly = {"name": "polly", "namespace": "default"}
+    cluster.create({"apiVersion": "example.org/v1", "kind": "Parrot", "metadata": polly, "spec": {"colour": "green"}})
     wait(lambda: status("created"))
     assert any("kopf" in finalizer for finalizer in read(PARROT)["metadata"]["finalizers"])
     wait(lambda: "Hatched" in [event["reason"] for event in read("/api/v1/events")["items"]])

@@ -82,5 +82,8 @@ def test_apply(kubectl, raw, secured, examples):
     assert "red" in kubectl("get", "--raw", raw(POLLY))
     kubectl("get", "events")
     assert "yes" in kubectl("auth", "can-i", "create", "pods")
+    if secured:
+        assert "no" in kubectl("auth", "can-i", "create", "nodes", codes=(1,))
+        assert 'User "alice" cannot list resource "nodes"' in kubectl("get", "nodes", codes=(1,))
     assert ("alice" in kubectl("auth", "whoami")) is secured
     kubectl("delete", "-f", examples / "parrot-crd.yaml")

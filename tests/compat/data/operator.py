@@ -17,6 +17,8 @@ def note(text):
 @kopf.on.startup()
 def startup(settings, **_):
     settings.posting.enabled = True
+    # Who may not list namespaces and definitions has to say so, or kopf tries for a minute and a half.
+    settings.scanning.disabled = os.environ["OPERATOR_SCOPE"] != "-A"
     settings.watching.reconnect_backoff = 0.1
 
 
