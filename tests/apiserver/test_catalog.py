@@ -232,6 +232,54 @@ def test_a_definition_cannot_take_a_builtin_kinds_place() -> None:
     asyncio.run(scenario())
 
 
+BUILTIN = sorted({(kind.group, kind.plural, kind.kind) for kind in builtin_kinds().values()})
+FORGED_NAMES = {"plural": "x", "kind": "X", "listKind": "XList", "singular": "x"}
+
+
+@pytest.mark.parametrize("version", ["v1", "v9"])
+@pytest.mark.parametrize(("group", "plural", "kind"), BUILTIN, ids=lambda one: one or "core")
+def test_no_version_of_a_builtin_resource_can_be_defined_in_any_cluster(
+    group: str, plural: str, kind: str, version: str
+) -> None:
+    """Its objects would lie among the builtin kind's own: a tenant's Cluster among the Clusters."""
+
+    async def scenario() -> None:
+        async with world() as here:
+            document = crd(plural, kind, group=group)
+            document["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved"}
+            document["spec"]["versions"][0]["name"] = version
+            if "." in group:
+                prepared = here.catalog.prepare("c1", document, None, NOW)
+                assert {one["type"]: one["status"] for one in prepared["status"]["conditions"]}[
+                    "Established"
+                ] == "False"
+            # Clients can write a definition's status.
+            forged = {"acceptedNames": FORGED_NAMES, "storedVersions": [version], "conditions": ESTABLISHED}
+            key = LAYOUT.key("c1", "", f"{plural}.{group}" if group else plural)
+            here.catalog.observe("c1", await here.store.create(key, {**document, "status": forged}))
+            assert here.catalog.view("c1").kinds == ()
+            found = here.catalog.lookup("c1", group, version, plural)
+            assert found is None or found.custom is None
+            assert here.catalog.find_anywhere(group, "v9", plural) is None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("group", "plural"), [("secrets", "clusters"), ("a.b/c", "ds"), ("a.b", "d/e"), ("a.b", "")])
+def test_a_stored_definition_whose_names_are_no_names_is_not_served(group: str, plural: str) -> None:
+    """They become a part of keys, in which they could mean something else."""
+
+    async def scenario() -> None:
+        async with world() as here:
+            document = crd("ds", "D", group="a.b")
+            document["spec"] |= {"group": group, "names": {"plural": plural, "kind": "D"}}
+            document["status"] = {"acceptedNames": FORGED_NAMES, "conditions": ESTABLISHED}
+            here.catalog.observe("c1", await here.store.create(LAYOUT.key("c1", "", "ds.a.b"), document))
+            assert here.catalog.view("c1").kinds == ()
+
+    asyncio.run(scenario())
+
+
 def test_prepare_refuses_what_is_no_definition() -> None:
     with pytest.raises(InvalidError, match=r"spec.group: Required value"):
         Catalog(LAYOUT).prepare("c1", {"metadata": {"name": "x"}, "spec": None}, None, NOW)

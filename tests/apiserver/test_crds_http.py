@@ -95,6 +95,20 @@ def test_a_status_that_a_client_writes_does_not_stop_the_kind(cluster) -> None:
     assert cluster.get(THINGS).status_code == 200
 
 
+def test_a_tenants_definition_puts_nothing_among_the_clusters_of_the_root(cluster, live) -> None:
+    document = crd("clusters", "Cluster", listKind="ClusterList", singular="cluster")
+    document["metadata"]["name"] = "clusters.kplane.dev"
+    document["spec"] |= {"group": "kplane.dev", "scope": "Cluster", "versions": [version("v2", storage=True)]}
+    made = cluster.post(DEFINITIONS, document).json()
+    conditions = {entry["type"]: entry["status"] for entry in made["status"]["conditions"]}
+    assert conditions == {"NamesAccepted": "False", "Established": "False"}
+    forged = [{"type": name, "status": "True"} for name in conditions]
+    status = {"status": {"acceptedNames": made["spec"]["names"], "storedVersions": ["v2"], "conditions": forged}}
+    assert cluster.patch(f"{DEFINITIONS}/clusters.kplane.dev/status", status).status_code == 200
+    assert cluster.post("/apis/kplane.dev/v2/clusters", {"metadata": {"name": "c2"}}).status_code == 404
+    assert live.keys(f"/kplane.dev/clusters/clusters/{cluster.name}/") == []
+
+
 def test_a_removed_definition_takes_its_objects_along(cluster, live) -> None:
     other = live.cluster()
     for one in (cluster, other):

@@ -228,7 +228,8 @@ class Catalog:
         spec, metadata = crd.get("spec"), crd.get("metadata")
         group = spec.get("group") if isinstance(spec, dict) else None
         name = metadata.get("name") if isinstance(metadata, dict) else None
-        held = [_names_of(kind for kind in self.builtin(cluster) if kind.group == group)]
+        # Also what the root cluster alone serves: its objects lie in the same place.
+        held = [_names_of(kind for kind in self._in_root if kind.group == group)]
         entry = self._clusters.get(cluster)
         for other, definition in entry.definitions.items() if entry else ():
             if other != name and definition.group == group:
@@ -352,8 +353,7 @@ class Catalog:
         fingerprint = hashlib.blake2b(b"".join(digests), digest_size=16).hexdigest()
         view = self._views.get(fingerprint)
         if view is None:
-            # A builtin kind is never hidden by a definition that names the same resource.
-            found = (kind for definition in established for kind in definition.kinds if kind.key not in self._builtin)
+            found = (kind for definition in established for kind in definition.kinds)
             kinds = tuple(sorted(found, key=_kind_order))
             view = self._views[fingerprint] = View(fingerprint, kinds, {kind.key: kind for kind in kinds})
         entry.view = view

@@ -71,7 +71,7 @@ def name_faults(group: str, names: Mapping[str, Any]) -> Iterator[StatusCause]:
         group: `spec.group`.
         names: `spec.names`, defaults filled in.
     """
-    yield from _group_faults(group)
+    yield from group_faults(group)
     for field in ("plural", "singular", "kind", "listKind"):
         text = names.get(field) or ""
         if not text:
@@ -87,7 +87,8 @@ def name_faults(group: str, names: Mapping[str, Any]) -> Iterator[StatusCause]:
                 yield field_invalid(f"spec.names.{field}[{position}]", text, fault)
 
 
-def _group_faults(group: str) -> Iterator[StatusCause]:
+def group_faults(group: str) -> Iterator[StatusCause]:
+    """Yield what is wrong with the form of a definition's group."""
     if not group:
         yield field_required("spec.group")
     elif len(group) > _SUBDOMAIN_LENGTH:

@@ -7,14 +7,23 @@ catalog's affair.
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from kplane_apiserver.apierrors import field_invalid, field_not_supported, field_required, invalid
-from kplane_apiserver.definitions.crd_names import NO_NAMES, NamesInUse, Verdict, judge_names, label_fault, name_faults
+from kplane_apiserver.definitions.crd_names import (
+    NO_NAMES,
+    NamesInUse,
+    Verdict,
+    group_faults,
+    judge_names,
+    label_fault,
+    name_faults,
+)
 from kplane_apiserver.definitions.structural import schema_faults
-from kplane_apiserver.kinds import CustomKind, Kind, PrinterColumn
+from kplane_apiserver.kinds import CustomKind, Kind, PrinterColumn, builtin_kinds
 from kplane_apiserver.printers.jsonpath import JSONPathError, parse_jsonpath
 from kplane_apiserver.schemas.definitions import conversion_faults, rule_faults
 from kplane_apiserver.schemas.rules import RULES
@@ -134,6 +143,9 @@ def is_established(crd: dict[str, Any]) -> bool:
 def kinds_of_crd(crd: dict[str, Any]) -> tuple[Kind, ...]:
     """Return one kind per served version, the most preferred first; none while its names are not accepted.
 
+    A definition that names a builtin resource, or no resource at all, makes no kinds, whatever its status says: clients
+    can write that, and the objects would lie among those of others.
+
     Args:
         crd: a stored definition.
 
@@ -143,6 +155,8 @@ def kinds_of_crd(crd: dict[str, Any]) -> tuple[Kind, ...]:
     if not is_established(crd):
         return ()
     spec, status = _parse_spec(_section(crd, "spec")), _parse_status(_section(crd, "status"))
+    if not _has_place_of_its_own(spec):
+        return ()
     names = status.accepted_names or _Names()
     served = sorted((version for version in spec.versions or () if version.served), key=_by_priority)
     storage = next((version.name for version in spec.versions or () if version.storage), "")
@@ -167,6 +181,17 @@ def kinds_of_crd(crd: dict[str, Any]) -> tuple[Kind, ...]:
         )
         for version in served
     )
+
+
+def _has_place_of_its_own(spec: _Spec) -> bool:
+    """Return whether the objects of a definition are stored where no builtin kind's are, in any version or cluster."""
+    plural, group = spec.names.plural, spec.group
+    return not (f"{plural}.{group}" in _builtin_resources() or label_fault(plural) or any(group_faults(group)))
+
+
+@cache
+def _builtin_resources() -> frozenset[str]:
+    return frozenset(kind.group_resource for kind in builtin_kinds().values())
 
 
 def claims_of_crd(crd: dict[str, Any]) -> tuple[str, NamesInUse]:
