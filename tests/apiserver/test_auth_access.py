@@ -273,6 +273,34 @@ def test_a_request_acts_as_the_user_it_names(serve, headers, groups, authenticat
     assert answer.json()["status"]["userInfo"] == {"username": headers["impersonate-user"], "groups": groups}
 
 
+@pytest.mark.parametrize("group", ["system:authenticated", "kplane:cross-cluster-readers", "system:masters"])
+def test_a_stranger_acts_as_nobody_where_all_are_allowed_everything(serve, group):
+    """He would pass for a user, and users make clusters."""
+    server = serve(authenticator=TOKENS, anonymous_auth=True, cross_cluster_readers=AdminTokens())
+    headers = {"impersonate-user": "alice", "impersonate-group": group}
+    for cluster in ("new", "*"):
+        assert server.client.get(path_of(cluster, MAPS), headers=headers).json() == UNAUTHORIZED
+    assert server.keys("/clusters/new/") == []
+
+
+@pytest.mark.parametrize(
+    ("token", "acts_as", "code"),
+    [
+        ("alice-token", "kplane:cross-cluster-readers", 403),
+        ("alice-token", "system:masters", 403),
+        ("reader-token", "dev", 403),
+        ("reader-token", "kplane:cross-cluster-readers", 200),
+        ("master-token", "kplane:cross-cluster-readers", 200),
+    ],
+)
+def test_nobody_reads_across_clusters_by_acting_as_one_who_may(serve, token, acts_as, code):
+    server = serve(authenticator=TOKENS, cross_cluster_readers=AdminTokens())
+    headers = {**bearer(token), "impersonate-user": "eve", "impersonate-group": acts_as}
+    answer = server.client.get(path_of("*", MAPS), headers=headers)
+    assert answer.status_code == code
+    assert code == 200 or "cannot read across clusters" in answer.json()["message"]
+
+
 def test_uid_and_extra_fields_are_taken_over(secured):
     headers = [
         ("authorization", "Bearer alice-token"),

@@ -14,6 +14,8 @@ MASTERS = "system:masters"
 CROSS_CLUSTER_READERS = "kplane:cross-cluster-readers"
 """The group whose members may list and watch over all clusters, beside the masters."""
 
+CROSS_CLUSTER_GROUPS = frozenset({CROSS_CLUSTER_READERS, MASTERS})
+
 _NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
@@ -47,6 +49,11 @@ class User(msgspec.Struct, frozen=True):
 def authenticated(name: str, uid: str = "", groups: Iterable[str] = ()) -> User:
     """Return a user who gave a credential, with the group that says so; each group stands there once."""
     return User(name, uid, tuple(dict.fromkeys((*groups, AUTHENTICATED))))
+
+
+def reads_across_clusters(user: User) -> bool:
+    """Return whether a user is in one of the groups whose members may list and watch over all clusters."""
+    return not CROSS_CLUSTER_GROUPS.isdisjoint(user.groups)
 
 
 ANONYMOUS = User(ANONYMOUS_NAME, groups=(UNAUTHENTICATED,))

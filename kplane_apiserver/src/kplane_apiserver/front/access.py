@@ -11,7 +11,7 @@ from kplane_apiserver.authorization.impersonation import PREFIX, impersonated
 from kplane_apiserver.authorization.questions import AlwaysAllow, Attributes, Authorizer, attributes_of, not_allowed
 from kplane_apiserver.credentials.authentication import Authenticator, bearer_token
 from kplane_apiserver.credentials.browsers import Browsers
-from kplane_apiserver.identity import ANONYMOUS, UNAUTHENTICATED
+from kplane_apiserver.identity import ANONYMOUS, UNAUTHENTICATED, reads_across_clusters
 from kplane_apiserver.requests.health import PATHS as HEALTH_PATHS
 from kplane_apiserver.settings import Settings
 from kplane_apiserver.wire.http import Request
@@ -125,7 +125,7 @@ class Access:
             return
         else:
             self._admit_stranger(request)
-        if impersonating:
+        if impersonating and self._may_impersonate(request):
             request.user = impersonated(request, request.user, self._authorizer)
         # Reads across clusters have a rule of their own: no cluster's roles speak for the others.
         if self._asks and cluster != EVERY_CLUSTER:
@@ -154,6 +154,20 @@ class Access:
         if self._browsers is not None:
             header = request.header
             self._browsers.check(header(b"host"), header(b"origin"), header(b"sec-fetch-site"))
+
+    def _may_impersonate(self, request: Request) -> bool:
+        """Return whether the request acts as somebody else, as far as that is not the authorizer's to say.
+
+        A group that lets its members read across clusters is nobody's to take, and who is not one of them is refused by
+        that rule, as himself. Who gave no credential is not made a user by those who allow everything: users make
+        clusters.
+
+        Raises:
+            ApiError: 401 for the latter.
+        """
+        if not self._asks and UNAUTHENTICATED in request.user.groups:
+            raise unauthorized(UNAUTHORIZED)
+        return request.route.cluster != EVERY_CLUSTER or reads_across_clusters(request.user)
 
     def _is_health(self, request: Request) -> bool:
         """Return whether it is the question of a load balancer, which anybody may ask of the server as a whole."""

@@ -12,7 +12,7 @@ import msgspec
 from kplane_apiserver.apierrors import MethodNotAllowed, forbidden, path_not_found, service_unavailable, unauthorized
 from kplane_apiserver.credentials.tokens import AdminTokens
 from kplane_apiserver.definitions.catalog import Catalog
-from kplane_apiserver.identity import CROSS_CLUSTER_READERS, MASTERS
+from kplane_apiserver.identity import CROSS_CLUSTER_GROUPS, reads_across_clusters
 from kplane_apiserver.requests.params import list_options, watch_options
 from kplane_apiserver.requests.readers import Mark, list_response
 from kplane_apiserver.requests.watches import Watches
@@ -26,7 +26,6 @@ from kplane_core.storage.selection import FieldSelector, FieldTerm
 CLUSTER_ANNOTATION = "kplane.dev/cluster"
 """Tells in an answer over all clusters whose an object is."""
 
-_READERS = frozenset({CROSS_CLUSTER_READERS, MASTERS})
 _METADATA = b'"metadata":{'
 _ANNOTATIONS = b'"annotations":{'
 _ONLY_READ = "across clusters, objects can only be listed and watched; address the object's own cluster for all else"
@@ -97,9 +96,9 @@ class CrossCluster:
             detail = "the server was started without --allow-cross-cluster-reads and --admin-token-file"
             raise forbidden(request.subject, f"reading across clusters is off: {detail}")
         if self._authenticated:
-            if _READERS.isdisjoint(request.user.groups):
+            if not reads_across_clusters(request.user):
                 detail = f'User "{request.user.name}" cannot read across clusters: it is in neither of the groups'
-                raise forbidden(request.subject, f"{detail} {', '.join(sorted(_READERS))}")
+                raise forbidden(request.subject, f"{detail} {', '.join(sorted(CROSS_CLUSTER_GROUPS))}")
             return
         if self._admins.user_of(request.header(b"authorization")) is None:
             raise unauthorized("reading across clusters takes the bearer token of an administrator")
