@@ -7,6 +7,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kplane_apiserver.credentials.tokens import TokenLine, Tokens
 from kplane_apiserver.requests.metrics import BUCKETS, RequestMetrics
 from kplane_apiserver.server import ApiServer
 from kplane_apiserver.wire.http import Request
@@ -127,6 +128,19 @@ def test_clusters_are_told_apart_only_where_that_was_asked_for(serve, asked):
     samples = families["apiserver_request"].samples
     found = {one.labels.get("cluster") for one in samples if one.labels["resource"] == "configmaps"}
     assert found == ({"m1", "m2"} if asked else {None})
+
+
+def test_a_cluster_that_a_stranger_made_up_is_no_label(serve):
+    tokens = Tokens([TokenLine("good", "alice")])
+    server = serve(metrics_by_cluster=True, authenticator=tokens)
+    good = {"authorization": "Bearer good"}
+    server.client.get("/clusters/real/control-plane/version", headers=good)
+    for cluster in ("made-up-1", "made-up-2"):
+        for headers in ({}, {"authorization": "Bearer bad"}):
+            assert server.client.get(f"/clusters/{cluster}/control-plane{PATH}", headers=headers).status_code == 401
+    text = server.client.get("/metrics", headers=good).text
+    assert 'cluster="real"' in text
+    assert "made-up" not in text
 
 
 def test_caches_are_counted_under_upstreams_names(serve):

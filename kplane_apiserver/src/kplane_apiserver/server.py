@@ -59,7 +59,7 @@ class ApiServer:
         catalog, admins = self.services.catalog, self.settings.cross_cluster_readers
         self._unused = UnusedCaches(stores, self.services.garbage, catalog.defined)
         catalog.on_undefined = self._unused.undefined
-        requests = RequestMetrics(by_cluster=self.settings.metrics_by_cluster)
+        requests = RequestMetrics(by_cluster=self.settings.metrics_by_cluster, known=self.services.clusters.known)
         health = Health(connection, lambda: self.watches.draining, stores, health_checks)
         self.app = Application(
             Handlers(self.services, self.watches, health, Metrics(requests, self.watches, stores, connection)),

@@ -5,7 +5,7 @@ somebody scrapes. That is several times cheaper than the library's own counters,
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import accumulate
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
@@ -16,7 +16,7 @@ from kplane_apiserver.kinds import KindKey
 from kplane_apiserver.requests.watches import Watches
 from kplane_apiserver.storing.stores import StoreSet
 from kplane_apiserver.wire.http import Request, Response
-from kplane_apiserver.wire.routes import Route
+from kplane_apiserver.wire.routes import EVERY_CLUSTER, Route
 from kplane_core.metrics import Measured, Sample
 
 _FAST = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5)
@@ -46,10 +46,12 @@ class RequestMetrics:
 
     Args:
         by_cluster: whether clusters are told apart, which makes as many more series.
+        known: the clusters that there are.
     """
 
-    def __init__(self, *, by_cluster: bool = False) -> None:
+    def __init__(self, *, by_cluster: bool = False, known: Container[str] = ()) -> None:
         self.by_cluster = by_cluster
+        self._known = known
         self._series: dict[_Key, _Series] = {}
 
     def answered(self, request: Request, code: int, seconds: float) -> None:
@@ -101,9 +103,11 @@ class RequestMetrics:
         return (*values, cluster) if self.by_cluster else values
 
     def _series_of(self, request: Request, verb: str) -> _Series:
-        # What a client made up must not become a label: only kinds that exist are named, and what lies below them.
+        # What a client made up must not become a label: only clusters and kinds that exist are named, and what lies
+        # below them.
         kind, route = request.kind, request.route
-        cluster = route.cluster if self.by_cluster else ""
+        named = self.by_cluster and (route.cluster in self._known or route.cluster == EVERY_CLUSTER)
+        cluster = route.cluster if named else ""
         if kind is None:
             return self._find((_NO_KIND, verb, "", "", cluster))
         subresource = route.subresource if route.subresource in kind.subresources else ""
