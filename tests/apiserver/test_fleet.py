@@ -156,6 +156,20 @@ def test_a_member_that_cannot_be_made_is_failed_and_tried_again(serve):
     eventually(lambda: clusters(server) == ["g-0000", "later"])
 
 
+def test_what_else_names_a_fleet_as_its_owner_is_not_in_its_way(serve):
+    server = serve()
+    uid = create(server, "f", replicas=1)["metadata"]["uid"]
+    owner = {"apiVersion": "kplane.dev/v1", "kind": "Fleet", "name": "f", "uid": uid}
+    other = {"metadata": {"name": "f-0000", "ownerReferences": [owner]}}
+    assert server.client.post(MAPS, json=other).status_code == 201
+    change(server, "f", replicas=2)
+    eventually(lambda: ready(server, "f", 2))
+    assert server.client.get(f"{MAPS}/f-0000").status_code == 200
+    change(server, "f", replicas=0)
+    eventually(lambda: ready(server, "f", 0))
+    assert server.client.get(f"{MAPS}/f-0000").status_code == 200
+
+
 def test_a_fleet_ends_with_its_members_when_its_time_is_over(serve):
     moment = [datetime(2030, 1, 1, tzinfo=UTC)]
     server = serve(now=lambda: moment[0])

@@ -119,8 +119,10 @@ class _Fleet:
 
     async def _delete_surplus(self, wanted: set[str]) -> None:
         owned = self._services.garbage.index.owned_by((self._root, self._metadata["uid"]))
+        members = self._clusters.prefix(self._root)
         for key in owned:
-            if self._clusters.layout.relative(key).name not in wanted:
+            # Others may name the fleet as their owner too: those are the garbage collector's.
+            if key.startswith(members) and self._clusters.layout.relative(key).name not in wanted:
                 removal = Removal(self._services, self._clusters, self._root, RemoveOptions(propagation="Background"))
                 try:
                     await removal.run(key, "")
