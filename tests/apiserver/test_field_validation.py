@@ -47,6 +47,26 @@ def test_ignore_says_nothing(cluster):
     assert (answer.status_code, answer.headers.get("warning")) == (201, None)
 
 
+def test_no_name_that_a_client_sends_breaks_the_header_of_a_warning(cluster):
+    odd = "a\r\nset-cookie: x\0\x1f\x7f\u2028b"
+    answer = cluster.post(DEPLOYMENTS, deployment(**{odd: 1}))
+    assert answer.status_code == 201
+    assert "set-cookie" not in answer.headers
+    assert '299 - "unknown field \\"spec.a  set-cookie: x   ?b\\""' in answer.headers.get_list("warning")
+
+
+@pytest.mark.parametrize(
+    "names", [[f"x{number}" for number in range(500)], ["y" * 100_000], ["z" * 900 + str(n) for n in range(50)]]
+)
+def test_warnings_stay_within_what_clients_read(cluster, names):
+    """Python's http.client, for one, takes a hundred headers of 64 KiB."""
+    answer = cluster.post(DEPLOYMENTS, deployment(**dict.fromkeys(names, 1)))
+    assert answer.status_code == 201
+    warnings = answer.headers.get_list("warning")
+    assert 0 < len(warnings) <= 64
+    assert sum(map(len, warnings)) < 8192
+
+
 @pytest.mark.parametrize("kind", ["merge-patch+json", "strategic-merge-patch+json"])
 def test_a_strict_patch_is_refused_as_invalid(cluster, kind):
     cluster.post(DEPLOYMENTS, deployment())

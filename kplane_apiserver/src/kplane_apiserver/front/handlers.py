@@ -15,7 +15,7 @@ from kplane_apiserver.services import Services
 from kplane_apiserver.settings import version_document
 from kplane_apiserver.storing.stores import Served
 from kplane_apiserver.upkeep import snapshots, snapshots_restore
-from kplane_apiserver.wire.http import Request, Response, StreamResponse, json_response
+from kplane_apiserver.wire.http import Request, Response, StreamResponse, json_response, warning_headers
 from kplane_apiserver.wire.routes import Route
 
 Handler = Callable[[Services, Request, Served], Awaitable[Response]]
@@ -70,7 +70,7 @@ class Handlers:
             words = kind.custom.deprecation_warning or f"{kind.api_version} {kind.kind} is deprecated"
             request.warnings.insert(0, words)
         if request.warnings:
-            response.headers = (*response.headers, *map(_warning, dict.fromkeys(request.warnings)))
+            response.headers = (*response.headers, *warning_headers(request.warnings))
         return response
 
     async def _watch(self, request: Request, served: Served) -> StreamResponse:
@@ -107,12 +107,6 @@ class Handlers:
         if response is None:
             raise path_not_found()
         return response
-
-
-def _warning(text: str) -> tuple[bytes, bytes]:
-    """Return the header that makes kubectl print a warning."""
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-    return b"warning", f'299 - "{quoted}"'.encode("ascii", "replace")
 
 
 def _methods(kind: Kind, route: Route) -> Mapping[str, Handler]:

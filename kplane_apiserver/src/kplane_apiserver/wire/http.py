@@ -1,7 +1,9 @@
 """HTTP over plain ASGI: the request as handlers see it, and the two ways to answer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -30,6 +32,11 @@ _VERBS: Mapping[str, Verb] = {
     "PATCH": "update",
     "DELETE": "delete",
 }
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
+# Many clients refuse an answer with long headers, or with more than a hundred.
+_MOST_WARNINGS = 64
+_WARNING_LENGTH = 1024
+_WARNINGS_LENGTH = 4096
 
 
 class ClientDisconnected(Exception):
@@ -235,6 +242,21 @@ class StreamResponse(Protocol):
     async def stream(self, send: Send) -> None:
         """Send the answer until it ends or the client goes away."""
         ...
+
+
+def warning_headers(texts: Iterable[str]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the headers that make kubectl print warnings, each once: the first ones, and of a long one its beginning.
+
+    Clients can name what they like in them, so control characters are left out.
+    """
+    left = _WARNINGS_LENGTH
+    for text in islice(dict.fromkeys(texts), _MOST_WARNINGS):
+        shown = text[:_WARNING_LENGTH]
+        left -= len(shown)
+        if left < 0:
+            return
+        quoted = _UNPRINTABLE.sub(" ", shown).replace("\\", "\\\\").replace('"', '\\"')
+        yield b"warning", f'299 - "{quoted}"'.encode("ascii", "replace")
 
 
 def json_response(document: object, status: int = 200) -> Response:
