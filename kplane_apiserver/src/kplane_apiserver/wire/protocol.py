@@ -1,9 +1,12 @@
-"""The HTTP connection below the application: uvicorn's, with a bound on the size of a request's head.
+"""The HTTP connection below the application: uvicorn's, with bounds on the size of a request's head and on its time.
 
-uvicorn bounds the head only with its slower parser; with httptools a client could make the server hold headers without
-end. The bound costs one addition per chunk; the exact size is summed up only when a cheap upper bound is exceeded.
+uvicorn bounds the head's size only with its slower parser; with httptools a client could make the server hold headers
+without end. The bound costs one addition per chunk; the exact size is summed up only when a cheap upper bound is
+exceeded. uvicorn bounds the time between requests only, so that whoever connects and sends little could keep the
+connection for good. The timer runs while a head is awaited or incomplete, and most requests come in one piece.
 """
 
+import asyncio
 from typing import Any, ClassVar
 
 import msgspec
@@ -13,9 +16,13 @@ from kplane_core.errors import Status
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection that answers 431 to a request line and headers larger than `max_header_size` together."""
+    """One connection, with bounds on a request's head: its request line and headers.
+
+    It answers 431 to a head larger than `max_header_size`, and closes when one is not complete after `head_seconds`.
+    """
 
     max_header_size: ClassVar[int] = 64 * 1024
+    head_seconds: ClassVar[float] = 32
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -23,12 +30,26 @@ class BoundedProtocol(HttpToolsProtocol):
         self._pending = 0  # upper bound of the head's size so far
         self._head_open = False
         self._too_large = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request's head."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(self.head_seconds, transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing more."""
+        self._stop_timer()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse a chunk; refuse a head that grows beyond the limit before it ends."""
         self._chunk = len(data)
         self._pending += self._chunk
         super().data_received(data)
+        # uvicorn ends its own wait for the next request with whatever comes; a request that is answered has a deadline.
+        if self._timer is None and (self._head_open or self.cycle is None or self.cycle.response_complete):
+            self._timer = self.loop.call_later(self.head_seconds, self.transport.close)
         if self._head_open and self._pending > self.max_header_size and not self.transport.is_closing():
             self._too_large = True
             self.send_400_response("")
@@ -42,12 +63,18 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Hand the request on, if its head is within the limit."""
         self._head_open = False
+        self._stop_timer()
         if self._pending > self.max_header_size:
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > self.max_header_size:
                 self._too_large = True
                 raise ValueError("request head too large")  # the parser stops and asks for a 400
         super().on_headers_complete()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that cannot be parsed, as a Kubernetes Status, and close the connection."""
