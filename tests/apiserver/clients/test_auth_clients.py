@@ -154,6 +154,9 @@ def test_the_python_client_is_a_user_over_tls_and_without(secured):
     plain = secured("--tls", "off")
     assert plain.url.startswith("http://")
     assert "kubectl sends none" in plain.greeting
+    assert "kubectl --kubeconfig" not in plain.greeting
+    assert "kplane cluster list --kubeconfig kplane.kubeconfig" in plain.greeting
+    assert kplane(plain, "cluster", "list", "-o", "name") == "c1\n"
     api = client.CoreV1Api(config.new_client_from_config(str(plain.kubeconfig)))
     assert api.list_namespaced_config_map("default").items == []
 

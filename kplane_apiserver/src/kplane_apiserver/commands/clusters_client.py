@@ -1,6 +1,7 @@
 """The little HTTP client of `kplane cluster`: one server, JSON both ways, failures in one line."""
 
 import functools
+import http
 import json
 import socket
 import ssl
@@ -23,6 +24,10 @@ Document = dict[str, Any]
 
 _TIMEOUT = 60.0
 _LONGEST_WORDS = 200
+_UNAUTHORIZED = (
+    "Unauthorized: this needs a token that is good for the root cluster, as kplane serve writes one into its "
+    "kubeconfig at each start; name that file with --kubeconfig FILE"
+)
 
 
 class Refused(UsageError):
@@ -117,6 +122,8 @@ def _silence(url: str, reason: object) -> str:
 
 def _words(error: urllib.error.HTTPError) -> str:
     body = error.read()
+    if error.code == http.HTTPStatus.UNAUTHORIZED:
+        return _UNAUTHORIZED
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):

@@ -118,10 +118,10 @@ def _greeting(options: ServeOptions, backend: Backend, secured: Security) -> str
     others = "others are made when first touched"
     if options.cluster_creation == EXPLICIT:
         others = f"others: create a Cluster object in {options.root_control_plane_name}"
-    next_command = (
-        f"kubectl --kubeconfig {shlex.quote(str(options.kubeconfig))} "
-        f"--context {context_name(clusters[0])} get namespaces"
-    )
+    kubeconfig = f"--kubeconfig {shlex.quote(str(options.kubeconfig))}"
+    next_command = f"kubectl {kubeconfig} --context {context_name(clusters[0])} get namespaces"
+    if _keeps_kubectl_out(options):
+        next_command = f"kplane cluster list {kubeconfig}"
     return "\n".join(
         [
             f"kplane serves {secured.url}",
@@ -154,8 +154,13 @@ def _users(options: ServeOptions) -> str:
 def _warnings(options: ServeOptions) -> Iterator[str]:
     if options.insecure_allow_remote and not options.authenticates:
         yield "there is no authentication: whoever reaches this address may do everything"
-    if options.authenticates and not options.speaks_tls:
+    if _keeps_kubectl_out(options):
         yield "without TLS tokens can be read on their way, and kubectl sends none; Python clients do"
+
+
+def _keeps_kubectl_out(options: ServeOptions) -> bool:
+    """Whether kubectl cannot be a user of this server, because it keeps its token to itself without TLS."""
+    return options.authenticates and not options.speaks_tls
 
 
 def _say(text: str) -> None:
