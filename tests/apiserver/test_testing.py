@@ -236,6 +236,17 @@ def test_a_slow_request_is_served_late(cluster, http):
         http.get(MAPS, timeout=0.05)
 
 
+def test_a_slow_request_does_not_hold_up_the_end():
+    """It would be waited for: two seconds at the end of every suite that lets a client run into its time limit."""
+    with testing.cluster() as cluster:
+        cluster.slow("list", "configmaps", 60)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.get(cluster.url + MAPS, timeout=0.05)
+        (request,) = cluster.requests
+        assert not request.status
+    assert request.status == 200, "it was cut off, and not let go on"
+
+
 @pytest.mark.parametrize(("verb", "status"), [("read", 500), ("get", 200), ("get", 600)])
 def test_a_fault_that_could_never_happen_is_refused(cluster, verb, status):
     with pytest.raises(UsageError, match=r"verb|failure"):

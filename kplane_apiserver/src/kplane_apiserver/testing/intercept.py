@@ -100,6 +100,11 @@ class Interceptor:
         self._router = Router(root_cluster)
         self.controls: dict[str, Controls] = {}
         """What is in force, by cluster."""
+        self._stopping = asyncio.Event()
+
+    def stop_delaying(self) -> None:
+        """Let requests go on that a fault holds up, now and from now on: the server could not stop before them."""
+        self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -134,7 +139,9 @@ class Interceptor:
         fault = controls.fault_for(request)
         if fault is not None:
             if fault.seconds:
-                await asyncio.sleep(fault.seconds)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(fault.seconds):
+                        await self._stopping.wait()
             if fault.status:
                 while (await record_body()).get("more_body"):
                     pass

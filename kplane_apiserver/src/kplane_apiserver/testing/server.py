@@ -107,8 +107,10 @@ class Server:
         Raises:
             RuntimeError: it broke while it ran; the cause is chained.
         """
-        if self._http is not None:
+        if self._http is not None and self._loop is not None:
             self._http.should_exit = True
+            with contextlib.suppress(RuntimeError):  # its loop is closed already
+                self._loop.call_soon_threadsafe(self.parts.interceptor.stop_delaying)
         self._thread.join(_PATIENCE)
         self._listener.close()
         shutil.rmtree(self.folder, ignore_errors=True)
