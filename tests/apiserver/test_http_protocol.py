@@ -3,15 +3,20 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from unittest import mock
 
 import pytest
 import uvicorn
+import uvloop
 from uvicorn.server import ServerState
 
+from kplane_apiserver.credentials.certificates import development_tls
+from kplane_apiserver.settings import wall_clock
 from kplane_apiserver.wire.protocol import BoundedProtocol, bounded_protocol
+from kplane_apiserver.wire.tls_port import TlsPort
 
 REQUEST = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
 UPLOAD = b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
@@ -50,6 +55,9 @@ class Transport(asyncio.Transport):
         pass
 
     def close(self):
+        self.closed = True
+
+    def abort(self):
         self.closed = True
 
     def is_closing(self):
@@ -163,5 +171,36 @@ def served(seconds: float) -> Iterator[int]:
 def test_a_real_connection_that_does_not_go_on_is_closed(sent):
     with served(0.05) as port, socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.sendall(sent)
-        while client.recv(65536):
-            pass  # the answers to whole requests; then the end, and not the time-out
+        with contextlib.suppress(ConnectionResetError):
+            while client.recv(65536):
+                pass  # the answers to whole requests; then the end, and not the time-out
+
+
+def test_over_tls_the_connection_is_not_kept_for_the_clients_last_word(tmp_path):
+    """It never comes from who means to keep the connection."""
+
+    async def scenario():
+        loop = asyncio.get_running_loop()
+        closed = loop.create_future()
+        config = uvicorn.Config(answers, lifespan="off", log_config=None, access_log=False)
+
+        class Impatient(BoundedProtocol):
+            head_seconds = 0.05
+
+            def connection_lost(self, exc):
+                super().connection_lost(exc)
+                closed.set_result(None)
+
+        tls = development_tls(tmp_path / "certs", [], wall_clock())
+        with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+            port = TlsPort(listener, tls.context, lambda: Impatient(config, ServerState(), {}))
+            client.connect(listener.getsockname())
+            client.settimeout(10)
+            trusting = ssl.create_default_context(cadata=tls.authority)
+            with await asyncio.to_thread(trusting.wrap_socket, client, server_hostname="127.0.0.1"):
+                async with asyncio.timeout(10):
+                    await closed
+            port.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())

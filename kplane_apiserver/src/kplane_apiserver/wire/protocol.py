@@ -35,7 +35,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request's head."""
         super().connection_made(transport)
-        self._timer = self.loop.call_later(self.head_seconds, transport.close)
+        self._timer = self._wait_for_head(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing more."""
@@ -49,7 +49,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         # uvicorn ends its own wait for the next request with whatever comes; a request that is answered has a deadline.
         if self._timer is None and (self._head_open or self.cycle is None or self.cycle.response_complete):
-            self._timer = self.loop.call_later(self.head_seconds, self.transport.close)
+            self._timer = self._wait_for_head(self.transport)
         if self._head_open and self._pending > self.max_header_size and not self.transport.is_closing():
             self._too_large = True
             self.send_400_response("")
@@ -70,6 +70,10 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._too_large = True
                 raise ValueError("request head too large")  # the parser stops and asks for a 400
         super().on_headers_complete()
+
+    def _wait_for_head(self, transport: asyncio.Transport) -> asyncio.TimerHandle:
+        # Not `close`, which over TLS waits for the client's last word.
+        return self.loop.call_later(self.head_seconds, transport.abort)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
