@@ -46,7 +46,7 @@ conformance-short: .venv/.develop  ## The same in a few minutes: slow databases 
 compat: .venv/.develop  ## Try every supported kubectl, helm and Python client, and write docs/compatibility.md
 	@$(PIP) install --quiet --group compat
 	@$(BIN)/python tools/install_clients.py
-	@$(BIN)/python tools/generate_compatibility.py $(ARGS)
+	@$(BIN)/python tools/generate_compatibility.py -n $(WORKERS) $(ARGS)
 
 lint: .venv/.develop  ## Check style, format and the arrows between the modules
 	@$(BIN)/ruff check .

@@ -23,16 +23,16 @@ HEAD = """# Compatibility
 
 Which clients work against kplane, and with what. Every row is a test in `tests/compat` that runs the real client
 against a real server, in a fresh cluster; `tools/generate_compatibility.py` runs them and writes this page. Each client
-is tried twice: without users, where everybody may do everything; and over TLS with a token for that cluster, out of the
-kubeconfig that `kplane token create` writes, where RBAC gives its user what he needs and nothing else.
+is tried twice: without users, where everybody may do everything; and over TLS with a token for that one cluster, out of
+the kubeconfig that `kplane token create` writes, where RBAC allows its user what is needed and nothing else.
 
 | client | what it does | without users | TLS, token and roles |
 |---|---|---|---|
 """
 RIGHTS = """
-The user of helm and of the Python clients has the role `admin` in the namespace default; kubectl's may also handle
-namespaces and the definition of his own kind. kopf's has the roles that kopf's documentation asks for, and the status
-of his kind; in one namespace he needs no ClusterRole, but `settings.scanning.disabled = True`.
+The user of helm and of the Python clients has the role `admin` in the namespace default; the one of kubectl may also
+handle namespaces and the definition of the kind it uses. An operator has the roles that kopf's documentation asks for,
+and may patch the status of its kind; in one namespace it needs no ClusterRole, but `settings.scanning.disabled = True`.
 """
 MANIFESTS = """
 ## Manifests
