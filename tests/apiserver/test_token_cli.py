@@ -86,7 +86,7 @@ def test_a_deletion_leaves_the_other_lines_as_they_are(kplane, path):
     path.write_text('a , alice,1\r\n\n"b",bob,2,"x,y",c1\nc,carol,3', encoding="utf-8", newline="")
     path.chmod(0o600)
     kplane("delete", user="bob")
-    assert path.read_bytes() == b"a , alice,1\r\n\nc,carol,3"
+    assert path.read_bytes() == b"a , alice,1\r\n\nc,carol,3\n", "and the last one has its end"
 
 
 @pytest.mark.parametrize(

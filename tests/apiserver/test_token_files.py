@@ -143,6 +143,54 @@ def test_a_file_that_became_bad_leaves_the_old_tokens_and_one_line_in_the_log(tm
     assert found.user_of(b"hush", "c1") is None
 
 
+SCOPED = 'scoped,alice,1,"dev",c1'
+
+
+@pytest.mark.parametrize("end", range(len("scoped,alice,1"), len(SCOPED) + 1))
+def test_a_line_that_is_being_written_gives_nobody_more_than_the_whole_line(tmp_path, end):
+    """Its beginning is good for every cluster, or for one whose name is shorter."""
+    clock, path = Seconds(), write(tmp_path / "f", "old,bob,1\n")
+    found = files(path, clock)
+    for part in (SCOPED[:end], f"new,carol,1\n{SCOPED[:end]}"):
+        write(path, part)
+        for seconds in (0, 0.5, 0.4):
+            clock.now += seconds
+            for cluster in ("c2", "c", "c1"):
+                assert found.user_of(b"scoped", cluster) is None
+        assert found.user_of(b"old", "c1").name == "bob"
+    write(path, f"{SCOPED}\n")
+    assert found.user_of(b"scoped", "c2") is None
+    assert found.user_of(b"scoped", "c1").name == "alice", "and the whole line is known at once"
+
+
+def test_a_last_line_without_its_end_counts_once_the_file_rests(tmp_path):
+    clock, path = Seconds(), write(tmp_path / "f", "old,bob,1\n")
+    found = files(path, clock)
+    write(path, "new,carol,1\nlast,dave,1")
+    assert found.user_of(b"last", "c1") is None
+    clock.now += 1
+    assert found.user_of(b"last", "c1").name == "dave"
+    assert found.user_of(b"new", "c1").name == "carol"
+    assert found.user_of(b"old", "c1") is None
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    path = write(tmp_path / "f", "old,bob,1\n")
+    found = files(path)
+    write(path, "half,alice,1\n")
+
+    def load_and_lose_a_race(*given, **options):
+        lines = load_tokens(*given, **options)
+        write(path, "whole,alice,1,,c1\n")
+        return lines
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kplane_apiserver.credentials.token_files.load_tokens", load_and_lose_a_race)
+        assert found.user_of(b"half", "c1") is None
+    assert found.user_of(b"whole", "c1").name == "alice"
+    assert found.user_of(b"half", "c1") is None
+
+
 def test_an_unchanged_file_is_not_read_again(tmp_path, monkeypatch):
     path = write(tmp_path / "f", "a,alice,1\n")
     clock = Seconds()

@@ -154,6 +154,8 @@ def _delete(options: TokenOptions, words: Words) -> int:
         texts = io.StringIO(content.decode(), newline="").readlines()
         for line in reversed(gone):
             del texts[line.start : line.end]
+        if texts and not texts[-1].endswith(("\n", "\r")):
+            texts.append("\n")  # or the server would wait for the rest of the line
         write_private(path, "".join(texts).encode())
     for line in gone:
         print(f"token {identity_of(line)} of {line.user} deleted")

@@ -1,6 +1,7 @@
 """The tokens of a running server: those of its files, read again when they change, and those that it made itself."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -42,18 +43,28 @@ class _Read:
     source: TokenSource
     signature: _Signature | None
     lines: Sequence[TokenLine]
+    _cut_off: _Signature | None = None
+    _since: float = 0.0
 
-    def renew(self) -> bool:
+    def renew(self, now: float) -> bool:
         """Read the file again if it changed; return whether its tokens are others now."""
         signature = _signature(self.source.path)
-        if signature == self.signature:
+        if signature == self.signature or (signature == self._cut_off and now < self._since + _CHECK_SECONDS):
             return False
-        self.signature = signature  # also of a file that is bad now: it is complained of once
         try:
-            self.lines = _load(self.source)
-        except UsageError as error:
+            lines = _load(self.source)
+            cut_off = _is_cut_off(self.source.path)
+        except (UsageError, OSError) as error:
+            self.signature = signature  # so that it is complained of once
             _log.warning("%s; the tokens read before stay in use", error)
             return False
+        if signature != _signature(self.source.path):
+            return False  # it is being written
+        # Without its end the last line may be the beginning of one, and without its cluster that is good for all.
+        if cut_off and signature != self._cut_off:
+            self._cut_off, self._since = signature, now
+            return False
+        self.signature, self.lines = signature, lines
         return True
 
 
@@ -61,7 +72,7 @@ class TokenFiles:
     """Knows the tokens of some files, and follows their changes.
 
     A new token is known at once; one that was taken away is good for a second more. A file that became bad or vanished
-    changes nothing: its last good content counts.
+    changes nothing: its last good content counts. A change after which the last line has no end counts a second later.
 
     Args:
         sources: the files.
@@ -100,8 +111,9 @@ class TokenFiles:
 
     def _renew(self) -> bool:
         """Read again what changed; return whether anything did."""
-        self._next_check = self._clock() + _CHECK_SECONDS
-        changed = [read.renew() for read in self._reads]
+        now = self._clock()
+        self._next_check = now + _CHECK_SECONDS
+        changed = [read.renew(now) for read in self._reads]
         if any(changed):
             self._tokens = self._merged()
         return any(changed)
@@ -115,6 +127,15 @@ class TokenFiles:
 
 def _load(source: TokenSource) -> Sequence[TokenLine]:
     return load_tokens(source.path, source.flag, may_be_empty=source.may_be_empty)
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Return whether a file's last line has no end."""
+    with path.open("rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read() not in (b"\n", b"\r")
 
 
 def _signature(path: Path) -> _Signature | None:
