@@ -1,5 +1,6 @@
 """Import cost and import direction are part of the interface."""
 
+import ast
 import json
 import sys
 
@@ -56,3 +57,17 @@ def test_the_arrows_point_down(run_command, root):
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
     done = run_command([sys.executable, "-c", code], cwd=root)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nobody_draws_from_the_shared_generator(all_distributions):
+    """A server in a thread beside a property test would seem to be what draws its examples: the test would flake."""
+    found = []
+    for distribution in all_distributions:
+        for path in sorted(distribution.source.rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random":
+                    if node.attr not in {"Random", "SystemRandom"}:
+                        found.append(f"{path.name}:{node.lineno}: random.{node.attr}")
+                elif isinstance(node, ast.ImportFrom) and node.module == "random":
+                    found.append(f"{path.name}:{node.lineno}: from random import")
+    assert found == []

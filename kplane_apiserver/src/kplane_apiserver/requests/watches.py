@@ -7,7 +7,6 @@ A client that does not read holds up the request task of its own watch, and noth
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -20,6 +19,7 @@ from kplane_apiserver.settings import Settings
 from kplane_apiserver.storing.stores import Served
 from kplane_apiserver.wire.http import JSON, Receive, Request, Send
 from kplane_apiserver.wire.negotiate import Form, negotiate
+from kplane_core.chance import CHANCE
 from kplane_core.errors import Subject, status_for
 from kplane_core.storage.interface import EventType, ListOptions, StoredObject, Watch, WatchEvent
 from kplane_core.tasks import end_task
@@ -135,7 +135,7 @@ class Watches:
         """
         form = negotiate(request.header(b"accept"))
         include = include_object(request) if form is Form.TABLE else "Metadata"
-        seconds = request.integer("timeoutSeconds") or self._settings.min_watch_timeout * random.uniform(1, 2)  # noqa: S311
+        seconds = request.integer("timeoutSeconds") or self._settings.min_watch_timeout * CHANCE.uniform(1, 2)
         deadline = asyncio.get_running_loop().time() + seconds
         watch = await served.store.watch(key, attrs.evolve(options, deadline=deadline))
         lines = EventLines(self.lines, served, form, include, mark)

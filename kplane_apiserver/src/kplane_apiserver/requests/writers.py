@@ -1,6 +1,5 @@
 """Creating and updating: one decode on the way in, one encode on the way to the store and to the client."""
 
-import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -31,6 +30,7 @@ from kplane_apiserver.storing.stores import Served
 from kplane_apiserver.wire.bodies import decode_body, media_type
 from kplane_apiserver.wire.http import Request, Response
 from kplane_apiserver.wire.negotiate import Form, negotiate
+from kplane_core.chance import CHANCE
 from kplane_core.errors import BadRequest, InvalidObj, KeyExists, KeyNotFound, already_exists, conflict
 from kplane_core.storage.codec import encode_object
 from kplane_core.storage.interface import GetOptions, ResponseMeta, StoredObject, UpdateResult
@@ -92,7 +92,7 @@ async def _create_named(
 
 def generated_name(base: str) -> str:
     """Return `base`, shortened if it must be, with five random letters behind it."""
-    suffix = "".join(random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))  # noqa: S311 (names need not be secret)
+    suffix = "".join(CHANCE.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
     return base[: _GENERATED_LENGTH - _SUFFIX_LENGTH] + suffix
 
 

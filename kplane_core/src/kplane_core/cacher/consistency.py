@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from kplane_core.chance import CHANCE
 from kplane_core.errors import Expired, KplaneError, TooLargeResourceVersion
 from kplane_core.storage.interface import ListOptions, StoredObject
 from kplane_core.storage.selection import Predicate
@@ -37,7 +37,7 @@ class ConsistencyChecker:
         """Check at intervals that no two servers share; runs until cancelled."""
         interval = self._cacher.config.consistency_interval
         while True:
-            await asyncio.sleep(interval * random.uniform(1.0, 1.5))  # noqa: S311 - jitter
+            await asyncio.sleep(interval * CHANCE.uniform(1.0, 1.5))
             if self._cacher.readiness.ready:
                 await self.check()
 

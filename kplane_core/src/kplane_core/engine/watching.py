@@ -5,11 +5,11 @@ nobody. Order and completeness are the engine's; this module may only leave out 
 """
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Self
 
+from kplane_core.chance import CHANCE
 from kplane_core.engine.interface import (
     Compacted,
     Engine,
@@ -180,7 +180,7 @@ class EngineStoreWatch:
         else:
             page = await self._engine.scan(self._start, self._end, limit=_PAGE)
         if self._revision > page.revision:
-            raise TooLargeResourceVersion(self._revision, page.revision, random.randint(1, 3))  # noqa: S311 - jitter
+            raise TooLargeResourceVersion(self._revision, page.revision, CHANCE.randint(1, 3))
         self._take_initial(page, page.revision)
         return page.revision
 

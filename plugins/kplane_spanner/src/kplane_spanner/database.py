@@ -1,10 +1,10 @@
 """Reads at one timestamp and read-write transactions, over the pooled sessions."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
+from kplane_core.chance import CHANCE
 from kplane_core.engine.interface import EngineUnreachable
 from kplane_core.errors import KplaneError
 from kplane_spanner import messages
@@ -202,7 +202,7 @@ class Database:
                     ) from error
                 wait = max(error.retry_after, pause)
             # Without the random part, transactions that met once would meet again each time.
-            await asyncio.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+            await asyncio.sleep(wait * CHANCE.uniform(0.5, 1.5))
             pause = min(pause * 1.6, _LONGEST_PAUSE)
 
     async def _with_session(self, call: Callable[[Session], Awaitable[T]]) -> T:

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from kplane_core.chance import CHANCE
 from kplane_core.engine.interface import (
     Compacted,
     Conflict,
@@ -283,7 +283,7 @@ class SpannerEngine:
 
     async def _trim(self) -> None:
         while True:
-            await asyncio.sleep(self._trim_interval * random.uniform(0.75, 1.25))  # noqa: S311 - no secret
+            await asyncio.sleep(self._trim_interval * CHANCE.uniform(0.75, 1.25))
             try:
                 await self.horizon.trim()
             except KplaneError as error:

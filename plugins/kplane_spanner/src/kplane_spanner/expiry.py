@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-import random
 from typing import Final
 
+from kplane_core.chance import CHANCE
 from kplane_core.errors import KplaneError
 from kplane_spanner import schema
 from kplane_spanner.database import Database
@@ -72,7 +72,7 @@ class Sweeper:
     async def _run(self) -> None:
         while True:
             # Processes that start together need not look together.
-            interval = self._interval * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
+            interval = self._interval * CHANCE.uniform(0.75, 1.25)
             try:
                 async with asyncio.timeout(interval):
                     await self._met.wait()
