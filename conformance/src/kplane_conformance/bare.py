@@ -94,6 +94,8 @@ class BareData:
 
     Attributes:
         past: whether earlier states can be read, and watches can begin in them.
+        log: every change, in the order of their revisions.
+        watches: the open ones, which hear of each change.
     """
 
     past: bool

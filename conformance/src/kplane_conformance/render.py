@@ -1,7 +1,7 @@
 """Certificates as documents: a Markdown matrix for the repository, and a page that needs no server."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -272,6 +272,3 @@ def _capabilities(certificate: Certificate) -> str:
         for name, text in certificate.capabilities.items()
     )
     return f"<details><summary>declared capabilities</summary><table>{rows}</table></details>"
-
-
-FORMATS: Final[Mapping[str, Callable[[Sequence[Certificate]], str]]] = {"markdown": markdown, "html": html}

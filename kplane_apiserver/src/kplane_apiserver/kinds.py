@@ -97,6 +97,10 @@ class Kind:
             store.
         preferred: whether the version is its group's preferred one.
         root_only: whether only the root cluster serves it.
+        api_version: group and version as objects name them.
+        group_resource: the plural, and behind a dot the group.
+        storage_resource: the same of the resource as whose objects its own are stored; who shares it shares a store.
+        storage_api_version: the `apiVersion` that its objects are stored under.
     """
 
     group: str
@@ -131,13 +135,11 @@ class Kind:
 
     @storage_resource.default
     def _join_storage_resource(self) -> str:
-        """The resource as whose objects its own are stored: kinds that share it share a store."""
         group = self.group if self.storage_group is None else self.storage_group
         return f"{self.plural}.{group}" if group else self.plural
 
     @storage_api_version.default
     def _join_storage_api_version(self) -> str:
-        """The `apiVersion` that its objects are stored under."""
         group = self.group if self.storage_group is None else self.storage_group
         version = self.storage_version or self.version
         return f"{group}/{version}" if group else version

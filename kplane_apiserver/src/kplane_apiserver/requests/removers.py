@@ -24,7 +24,6 @@ from kplane_core.storage.interface import ListOptions, ObjectList, ResponseMeta,
 Document = dict[str, Any]
 
 DEFINITION_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
-_PAGE = 500
 
 # What the server itself still has to remove before the object may go.
 _OWN_FINALIZERS: dict[KindKey, str] = {CLUSTER_KEY: CONTENT_FINALIZER, DEFINITION_KEY: DEFINITION_FINALIZER}

@@ -9,7 +9,6 @@ from kplane_core.errors import StatusCause
 Place = tuple[Any, ...]
 """The empty tuple for the object itself, else (place of the outer value, step): a field's name or an index."""
 
-ROOT: Place = ()
 NOWHERE = "<nil>"
 """How a fault that belongs to no field names its field."""
 

@@ -116,11 +116,6 @@ class CacheWatch:
         """The register that it stands in."""
         return self._scopes
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing new will come."""
-        return self._ended
-
     def offer(self, position: int) -> None:
         """Note that the event at `position` of the lane may be for this watcher."""
         if self._cursor is None:

@@ -57,7 +57,6 @@ class Arguments:
         notes: Iterable[str] = (),
         words: str = "",
     ) -> None:
-        self._sections = sections
         self._prog = prog
         self._takes_words = bool(words)
         #: What the last `parse` found besides flags.
