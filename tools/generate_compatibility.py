@@ -47,8 +47,8 @@ Objects too large for the annotation of kubectl's own apply are refused there, a
 TAIL = """
 Not there, because there are no nodes: running pods and with that logs, exec, attach and port-forward; and tokens of
 ServiceAccounts (`kubectl create token`). kubectl before 1.29 needs the second version of OpenAPI, which is not served.
-kubectl before 1.34 forgets the cluster after `--raw`, whose path must then be the whole:
-`kubectl get --raw /clusters/c1/control-plane/version`.
+kubectl before 1.34 leaves the cluster out after `--raw`: the whole path is `/clusters/c1/control-plane/version`. So
+does every `kubectl proxy` without `--append-server-path`.
 """
 WAYS = ("open", "secured")
 NOTHING = "-"
