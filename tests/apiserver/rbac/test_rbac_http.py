@@ -112,6 +112,21 @@ def test_edit_and_view_gather_roles_by_their_label(admin, make):
     assert alice.get("/api/v1/nodes").status_code == 403
 
 
+def test_a_role_that_would_take_long_to_gather_allows_nothing_and_says_so(admin, make):
+    """One cluster's roles are not compared while the requests of all others wait."""
+    selectors = [{"matchLabels": {f"l{number}": "x"}} for number in range(20_000)]
+    gathering = {"clusterRoleSelectors": [*selectors, {"matchLabels": {"nodes": "x"}}]}
+    admin.made(make.cluster_roles, make.role("nodes", make.rule("list", "nodes"), labels={"nodes": "x"}))
+    admin.made(make.cluster_roles, make.role("many", aggregationRule=gathering))
+    admin.made(make.cluster_bindings, make.binding("many", "ClusterRole/many", "User/alice"))
+    for _ in range(2):
+        told = message(admin("alice").get("/api/v1/nodes"))
+        assert told.endswith('RBAC: clusterrole.rbac.authorization.k8s.io "many" selects among too many roles')
+    fewer = {"aggregationRule": {"clusterRoleSelectors": gathering["clusterRoleSelectors"][-9_000:]}}
+    assert admin.patch(f"{make.cluster_roles}/many", fewer).status_code == 200
+    assert admin("alice").get("/api/v1/nodes").status_code == 200
+
+
 def test_an_apply_that_creates_needs_create(admin, make):
     admin.made(make.roles, make.role("patcher", make.rule("patch", "configmaps")))
     admin.made(make.bindings, make.binding("patcher", "Role/patcher", "User/alice"))

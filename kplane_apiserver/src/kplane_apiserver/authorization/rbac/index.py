@@ -5,6 +5,7 @@ or binding of that scope changes. The roles that every cluster begins with are n
 knows which of them it still has as they were made.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -18,6 +19,9 @@ _FEW = 8
 """So many roles are asked one by one; of more a subject gets a table of its own."""
 _REMEMBERED = 4096
 """Of so many subjects a cluster remembers what they have, at most."""
+
+_MOST_COMPARISONS = 200_000
+"""So many times a role's selectors are compared with other roles, at most: everybody's requests wait meanwhile."""
 
 BOOTSTRAP_LABEL, BOOTSTRAP_VALUE = "kubernetes.io/bootstrapping", "rbac-defaults"
 """The label of the roles and bindings that every cluster begins with."""
@@ -91,7 +95,7 @@ class Policy:
         self._bindings: dict[tuple[Scope, str], Binding] = {}
         self._to: dict[tuple[Scope, str], dict[str, tuple[Binding, Subject]]] = {}
         self._grants: dict[tuple[Scope, str], Grants] = {}
-        self._aggregated: dict[str, RuleSet] = {}
+        self._aggregated: dict[str, RuleSet | None] = {}
         self._faults: dict[tuple[Scope, str], str] = {}  # of bindings that cannot be read
 
     @property
@@ -235,18 +239,25 @@ class Policy:
             if name not in self._cluster_roles and self._has("clusterroles", name):
                 yield name, role
 
-    def _gather(self, name: str, role: Role) -> RuleSet:
-        """Return what a role aggregates: the rules of those that it selects, and of those that these select."""
-        found = self._aggregated.get(name)
-        if found is not None:
-            return found
+    def _gather(self, name: str, role: Role) -> RuleSet | None:
+        """Return what a role aggregates: the rules of those that it selects, and of those that these select.
+
+        None when there are too many selectors and roles to compare.
+        """
+        if name in self._aggregated:
+            return self._aggregated[name]
         left = dict(sorted(self._all_cluster_roles()))
-        waiting, tried, rules = [*(role.selectors or ())], set[LabelSelector](), dict[Rule, None]()
+        waiting, tried, rules = deque(role.selectors or ()), set[LabelSelector](), dict[Rule, None]()
+        compared = 0
         while waiting:
-            selector = waiting.pop(0)
+            selector = waiting.popleft()
             if selector in tried:
                 continue
             tried.add(selector)
+            compared += len(left)
+            if compared > _MOST_COMPARISONS:
+                self._aggregated[name] = None
+                return None
             for other in [other for other, one in left.items() if selector.matches(one.labels or {})]:
                 one = left.pop(other)
                 rules.update(dict.fromkeys(one.rules.rules))
@@ -306,7 +317,8 @@ class Policy:
         if ref.kind not in ROLE_PLURALS:
             return f"unsupported role reference kind: {quoted(ref.kind)}"
         role = self._roles.get((scope, ref.name)) if ref.kind == "Role" else self._cluster_role(ref.name)
-        return role.fault if role is not None else f"{ref.kind.lower()}.{RBAC_GROUP} {quoted(ref.name)} not found"
+        named = f"{ref.kind.lower()}.{RBAC_GROUP} {quoted(ref.name)}"
+        return f"{named} not found" if role is None else role.fault or f"{named} selects among too many roles"
 
 
 class Base:
