@@ -65,8 +65,8 @@ def test_an_empty_body_is_named_as_such(content_type: str) -> None:
 @pytest.mark.parametrize(
     ("body", "found"),
     [
-        (b"[]", "a list"),
-        (b'"x"', "a text"),
+        (b"[]", "an array"),
+        (b'"x"', "a string"),
         (b"1", "a number"),
         (b"1.5", "a number"),
         (b"true", "a boolean"),
@@ -75,7 +75,7 @@ def test_an_empty_body_is_named_as_such(content_type: str) -> None:
 )
 @pytest.mark.parametrize("content_type", [JSON, YAML])
 def test_a_body_that_is_not_an_object_is_refused(content_type: str, body: bytes, found: str) -> None:
-    assert refusal(content_type, body) == f"the body of the request must be an object, it is {found}"
+    assert refusal(content_type, body) == f"the body of the request must be an object, not {found}"
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

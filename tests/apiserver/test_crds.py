@@ -337,7 +337,7 @@ def test_what_needs_no_type_is_accepted_without_one(fields: dict[str, Any]) -> N
     ],
 )
 def test_a_field_of_a_wrong_type_is_a_bad_request_naming_it(spec: dict[str, Any]) -> None:
-    with pytest.raises(BadRequest, match=r"CustomResourceDefinition cannot be handled: .*spec\."):
+    with pytest.raises(BadRequest, match=r"cannot be handled as a CustomResourceDefinition: .*spec\."):
         prepare_crd(crd(**spec), None, NOW)
 
 

@@ -77,9 +77,9 @@ def test_a_resource_version_on_create_is_refused(cluster):
             {"metadata": {"name": "a", "namespace": "other"}},
             "the namespace of the provided object does not match the namespace sent on the request",
         ),
-        ({"metadata": ["a"]}, "metadata must be an object"),
+        ({"metadata": ["a"]}, "metadata must be an object, not an array"),
         ([], "the body of the request must be an object"),
-        ({"metadata": {"name": "a"}, "data": "x"}, "data must be an object, not str"),
+        ({"metadata": {"name": "a"}, "data": "x"}, "data must be an object, not a string"),
     ],
 )
 def test_a_body_that_is_not_what_the_url_names_is_400(cluster, document, message):

@@ -64,9 +64,21 @@ def test_an_updated_scale_must_be_of_the_newest_version_and_of_this_object(web):
     assert web.put(f"{DEPLOYMENTS}/web/scale", {"kind": "Deployment"}).status_code == 400
 
 
-@pytest.mark.parametrize(("replicas", "code"), [(-1, 422), (2**31, 422), ("3", 400), (True, 400), (1.5, 400)])
-def test_replicas_are_a_whole_number(web, replicas, code):
-    assert web.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": replicas}}).status_code == code
+@pytest.mark.parametrize(
+    ("replicas", "code", "words"),
+    [
+        (-1, 422, "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
+        *(
+            (wrong, 400, 'Scale in version "v1" cannot be handled as a Scale: spec.replicas must be a whole number of ')
+            for wrong in (2**31, "3", True, 1.5, {"secret": "word"})
+        ),
+    ],
+)
+def test_replicas_are_a_whole_number(web, replicas, code, words):
+    answer = web.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": replicas}})
+    assert answer.status_code == code
+    assert words in answer.json()["message"]
+    assert "secret" not in answer.text
 
 
 def test_dry_run_scales_nothing(web):

@@ -115,4 +115,5 @@ def test_a_keyword_of_another_type_is_refused_by_name(schema, complaint):
     with pytest.raises(BadRequest) as caught:
         prepare_crd(crd, None, "now")
     place = "spec.versions[0].schema.openAPIV3Schema"
-    assert str(caught.value) == f"CustomResourceDefinition cannot be handled: {complaint.format(place)}"
+    head = 'CustomResourceDefinition in version "v1" cannot be handled as a CustomResourceDefinition: '
+    assert str(caught.value) == head + complaint.format(place)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kplane_core.errors import ApiError, InvalidError, Status, StatusCause, Subject
+from kplane_core.errors import ApiError, BadRequest, InvalidError, Status, StatusCause, Subject
 
 PATH_NOT_FOUND = "the server could not find the requested resource"
 METHOD_NOT_ALLOWED = "the server does not allow this method on the requested resource"
@@ -130,6 +130,24 @@ def generate_name_conflict(subject: Subject, retry_after: int = 1) -> ApiError:
 def invalid(causes: Sequence[StatusCause], *, kind: str, name: str, group: str = "") -> InvalidError:
     """Return the 422 for an object of `kind` (the kind, not the plural) with these faults."""
     return InvalidError(causes, kind=kind, group=group, name=name)
+
+
+def cannot_be_handled(kind: str, version: str, detail: str, *, found: str = "") -> BadRequest:
+    """Return the 400 for a body that does not have the form of its kind.
+
+    Args:
+        kind: the kind that is wanted.
+        version: its version, without the group: upstream leaves it out here.
+        detail: what is wrong.
+        found: the kind that the body names, if it is another one.
+    """
+    return BadRequest(f'{found or kind} in version "{version}" cannot be handled as a {kind}: {detail}')
+
+
+def json_type(value: object) -> str:
+    """Return what JSON calls a value, with its article: `an array`, `a string`, `null`."""
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
 
 
 def unprocessable(message: str) -> ApiError:

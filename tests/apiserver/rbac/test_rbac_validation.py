@@ -75,7 +75,7 @@ def test_an_aggregation_selects_by_what_there_is(cluster, make, aggregation, fie
 def test_rules_of_the_wrong_type_are_400(cluster, make, rules):
     answer = cluster.post(make.roles, {"metadata": {"name": "a"}, "rules": rules})
     assert answer.status_code == 400
-    assert "cannot be handled as a Role" in answer.json()["message"]
+    assert answer.json()["message"].startswith('Role in version "v1" cannot be handled as a Role: ')
 
 
 def test_a_binding_is_completed_with_the_groups_that_upstream_fills_in(cluster, make):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kplane_apiserver.apierrors import cannot_be_handled
 from kplane_apiserver.apply.schema import Node, root_of
 from kplane_apiserver.kinds import Kind
 from kplane_apiserver.wire.bodies import JSON, media_type
@@ -58,8 +59,7 @@ def repeated_fields(document: Document, content_type: str, body: bytes, validati
 
 def refusal(kind: Kind, found: list[str]) -> BadRequest:
     """Return the 400 that names the fields."""
-    faults = f"strict decoding error: {', '.join(found)}"
-    return BadRequest(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {faults}')
+    return cannot_be_handled(kind.kind, kind.version, f"strict decoding error: {', '.join(found)}")
 
 
 # --- unknown ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
-from kplane_apiserver.apierrors import field_forbidden, field_invalid, field_required, field_too_long, invalid
+from kplane_apiserver.apierrors import (
+    cannot_be_handled,
+    field_forbidden,
+    field_invalid,
+    field_required,
+    field_too_long,
+    invalid,
+)
 from kplane_apiserver.kinds import Kind
 from kplane_core.errors import BadRequest, StatusCause
 
@@ -145,14 +152,12 @@ def _binary_size(kind: Kind, field: str, values: Document) -> int:
         try:
             size += len(binascii.a2b_base64(value.replace("\n", "").replace("\r", ""), strict_mode=True))
         except ValueError:
-            words = f'{kind.kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}: '
-            raise BadRequest(f"{words}illegal base64 data in {field}") from None
+            raise cannot_be_handled(kind.kind, kind.version, f"illegal base64 data in {field}") from None
     return size
 
 
 def _wrong_type(kind: Kind, field: str, value: object) -> BadRequest:
     names = {bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
-    return BadRequest(
-        f'{kind.kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}: json: cannot unmarshal '
-        f"{names.get(type(value), 'null')} into Go struct field {kind.kind}.{field} of type string"
-    )
+    found = names.get(type(value), "null")
+    words = f"json: cannot unmarshal {found} into Go struct field {kind.kind}.{field} of type string"
+    return cannot_be_handled(kind.kind, kind.version, words)

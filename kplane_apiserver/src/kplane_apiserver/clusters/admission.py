@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from kplane_apiserver.apierrors import field_forbidden, field_invalid, invalid
+from kplane_apiserver.apierrors import field_forbidden, field_invalid, invalid, json_type
 from kplane_apiserver.authorization.rbac.validation import check_binding, check_role
 from kplane_apiserver.checks.payloads import check_config_map, check_secret
 from kplane_apiserver.checks.validation import validate_metadata
@@ -190,7 +190,7 @@ def metadata_of(document: Document) -> Document:
     if metadata is None:
         metadata = document["metadata"] = {}
     if not isinstance(metadata, dict):
-        raise BadRequest(f"metadata must be an object, not {type(metadata).__name__}")
+        raise BadRequest(f"metadata must be an object, not {json_type(metadata)}")
     return metadata
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kplane_apiserver.apierrors import field_invalid, field_not_supported, field_required, invalid
+from kplane_apiserver.apierrors import cannot_be_handled, field_invalid, field_not_supported, field_required, invalid
 from kplane_apiserver.definitions.crd_names import (
     NO_NAMES,
     NamesInUse,
@@ -261,7 +261,7 @@ def _parse_spec(spec: dict[str, Any]) -> _Spec:
             check_shape((version.schema and version.schema.openAPIV3Schema) or {})
     except msgspec.ValidationError as error:
         detail = str(error).replace("`$", f"`{place}")
-        raise BadRequest(f"{CRD_KIND} cannot be handled: {detail}") from error
+        raise cannot_be_handled(CRD_KIND, "v1", detail) from error
     return parsed
 
 
@@ -270,7 +270,7 @@ def _parse_status(status: dict[str, Any]) -> _Status:
         return msgspec.convert(status, _Status)
     except msgspec.ValidationError as error:
         detail = str(error).replace("`$.", "`status.")
-        raise BadRequest(f"{CRD_KIND} cannot be handled: {detail}") from error
+        raise cannot_be_handled(CRD_KIND, "v1", detail) from error
 
 
 def _sane_status(status: dict[str, Any]) -> dict[str, Any]:

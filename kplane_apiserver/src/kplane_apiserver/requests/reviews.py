@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kplane_apiserver.apierrors import field_invalid, invalid
+from kplane_apiserver.apierrors import cannot_be_handled, field_invalid, invalid
 from kplane_apiserver.authorization.questions import Attributes
 from kplane_apiserver.clusters.admission import metadata_of
 from kplane_apiserver.identity import User
@@ -40,9 +40,7 @@ async def create_review(services: Services, request: Request, served: Served) ->
     try:
         spec: object = msgspec.convert(document.get("spec") or {}, review.spec)
     except msgspec.ValidationError as error:
-        kind = served.kind
-        words = f'{kind.kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}: {error}'
-        raise BadRequest(words) from None
+        raise cannot_be_handled(served.kind.kind, served.kind.version, str(error)) from None
     status = review.answer(_Asked(services, request, served.kind, metadata), spec)
     answer = {**document, "metadata": {**metadata, "creationTimestamp": None}, "status": status}
     return json_response(answer, 201)

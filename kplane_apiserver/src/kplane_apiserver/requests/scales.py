@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kplane_apiserver.apierrors import field_invalid, invalid
+from kplane_apiserver.apierrors import cannot_be_handled, field_invalid, invalid
 from kplane_apiserver.apply import ApplyingScale, Tracking, manager_name
 from kplane_apiserver.clusters.admission import metadata_of, without_nulls
 from kplane_apiserver.kinds import Kind
@@ -13,7 +13,6 @@ from kplane_apiserver.services import Services
 from kplane_apiserver.storing.stores import Served
 from kplane_apiserver.wire.bodies import decode_body, media_type
 from kplane_apiserver.wire.http import Request, Response, json_response
-from kplane_core.errors import BadRequest
 
 Document = dict[str, Any]
 
@@ -143,9 +142,10 @@ def scale_of(kind: Kind, document: Document) -> Document:
 def _replicas(name: str, scale: Document) -> int:
     spec = scale.get("spec")
     replicas = spec.get("replicas", 0) if isinstance(spec, dict) else 0
-    if not isinstance(replicas, int) or isinstance(replicas, bool):
-        raise BadRequest(f"spec.replicas of a Scale must be a whole number, not {replicas!r}")
-    if not 0 <= replicas <= _MAX_REPLICAS:
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas > _MAX_REPLICAS:
+        words = f"spec.replicas must be a whole number of at most {_MAX_REPLICAS}"
+        raise cannot_be_handled(SCALE.kind, SCALE.version, words)
+    if replicas < 0:
         cause = field_invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise invalid([cause], kind=SCALE.kind, name=name, group=SCALE.group)
     return replicas

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kplane_apiserver.apierrors import field_invalid, generate_name_conflict, invalid
+from kplane_apiserver.apierrors import cannot_be_handled, field_invalid, generate_name_conflict, invalid, json_type
 from kplane_apiserver.apply import Applying, Tracking, manager_name
 from kplane_apiserver.authorization.questions import check_create
 from kplane_apiserver.authorization.rbac import RBAC_GROUP
@@ -427,10 +427,8 @@ def check_kind(kind: Kind, document: Document) -> None:
             f"({kind.api_version})"
         )
     if found_kind and found_kind != kind.kind:
-        raise BadRequest(
-            f'{found_kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}: '
-            f"the URL names {kind.plural}, whose kind is {kind.kind}"
-        )
+        words = f"the URL names {kind.plural}, whose kind is {kind.kind}"
+        raise cannot_be_handled(kind.kind, kind.version, words, found=found_kind)
     document["apiVersion"], document["kind"] = kind.api_version, kind.kind
     if kind.custom is None:
         _check_shape(kind, document)
@@ -441,10 +439,8 @@ def _check_shape(kind: Kind, document: Document) -> None:
     for field in _OBJECTS.get(kind.group_resource, _SPEC_AND_STATUS):
         value = document.get(field)
         if value is not None and not isinstance(value, dict):
-            raise BadRequest(
-                f'{kind.kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}: '
-                f"{field} must be an object, not {type(value).__name__}"
-            )
+            words = f"{field} must be an object, not {json_type(value)}"
+            raise cannot_be_handled(kind.kind, kind.version, words)
 
 
 def check_names(request: Request, metadata: Document) -> None:

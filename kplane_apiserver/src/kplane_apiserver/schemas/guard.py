@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from kplane_apiserver.apierrors import field_invalid, invalid
+from kplane_apiserver.apierrors import cannot_be_handled, field_invalid, invalid
 from kplane_apiserver.checks.fieldvalidation import drop_unknown
 from kplane_apiserver.kinds import Kind
 from kplane_apiserver.schemas.compiled import CompiledSchema, compiled, unknown_fields
 from kplane_apiserver.schemas.definitions import definition_warnings
 from kplane_apiserver.schemas.places import Place
-from kplane_core.errors import BadRequest, KplaneError
+from kplane_core.errors import KplaneError
 
 Document = dict[str, Any]
 
@@ -78,7 +78,7 @@ class _SchemaGuard(Guard):
         kind = self._kind
         if self._patched:
             return _refused_patch(kind, document, detail)
-        return BadRequest(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {detail}')
+        return cannot_be_handled(kind.kind, kind.version, detail)
 
     def fit_old(self, document: Document) -> None:
         self._schema.fit(document)

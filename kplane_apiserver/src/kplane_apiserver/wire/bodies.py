@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from kplane_apiserver.apierrors import UnsupportedMediaType
+from kplane_apiserver.apierrors import UnsupportedMediaType, json_type
 from kplane_apiserver.wire import protobuf
 from kplane_core.errors import BadRequest
 
@@ -51,8 +51,7 @@ def as_object(value: Any) -> dict[str, Any]:
     """
     if isinstance(value, dict):
         return value
-    found = {list: "a list", str: "a text", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
-    raise BadRequest(f"the body of the request must be an object, it is {found}")
+    raise BadRequest(f"the body of the request must be an object, not {json_type(value)}")
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

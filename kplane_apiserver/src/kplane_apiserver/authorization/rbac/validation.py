@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kplane_apiserver.apierrors import field_forbidden, field_invalid, field_not_supported, field_required, invalid
+from kplane_apiserver.apierrors import (
+    cannot_be_handled,
+    field_forbidden,
+    field_invalid,
+    field_not_supported,
+    field_required,
+    invalid,
+)
 from kplane_apiserver.authorization.rbac import RBAC_GROUP
 from kplane_apiserver.checks.validation import path_segment_fault, subdomain_fault
 from kplane_apiserver.kinds import Kind
@@ -157,7 +164,7 @@ def _identity(ref: Document) -> tuple[str, str, str]:
 
 
 def _badly_typed(kind: Kind, error: DecodeError) -> BadRequest:
-    return BadRequest(f'{kind.kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}: {error}')
+    return cannot_be_handled(kind.kind, kind.version, str(error))
 
 
 def _refuse(kind: Kind, document: Document, causes: list[StatusCause]) -> None:
