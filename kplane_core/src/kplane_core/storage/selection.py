@@ -158,6 +158,7 @@ _LABEL_VALUE = re.compile(rf"(?:{_LABEL_NAME})?")
 _SET_TERM = re.compile(r"(?P<key>[^\s!=<>,()]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _COMPARE_TERM = re.compile(r"(?P<key>[^\s!=<>,()]+)\s*(?P<operator>==|!=|=|>|<)\s*(?P<value>[^\s!=<>,()]*)")
 _EXISTS_TERM = re.compile(r"(?P<not>!\s*)?(?P<key>[^\s!=<>,()]+)")
+_SPACES = re.compile(r"\s*")
 _OPERATORS = {"==": "=", "=": "=", "!=": "!=", ">": "gt", "<": "lt"}
 
 
@@ -168,28 +169,37 @@ def parse_label_selector(text: str) -> LabelSelector:
         BadRequest: it is not in that language; the message names the part.
     """
     requirements: list[LabelRequirement] = []
-    rest = text.strip()
-    while rest:
-        requirement, length = _label_term(text, rest)
+    terms = text.strip()
+    at, end = 0, len(terms)
+    while at < end:
+        requirement, at = _label_term(terms, at)
         requirements.append(requirement)
-        rest = rest[length:].lstrip()
-        if rest:
-            if not rest.startswith(",") or not rest[1:].strip():
-                raise BadRequest(f"unable to parse requirement: found {rest!r}, expected: ',' or the end in {text!r}")
-            rest = rest[1:].lstrip()
+        at = _past_spaces(terms, at)
+        if at < end:
+            following = _past_spaces(terms, at + 1)
+            if terms[at] != "," or following == end:
+                found = terms[at:]
+                raise BadRequest(f"unable to parse requirement: found {found!r}, expected: ',' or the end in {text!r}")
+            at = following
     return LabelSelector(tuple(requirements))
 
 
-def _label_term(text: str, rest: str) -> tuple[LabelRequirement, int]:
-    if found := _SET_TERM.match(rest):
+def _past_spaces(text: str, at: int) -> int:
+    found = _SPACES.match(text, at)
+    return found.end() if found else at
+
+
+def _label_term(text: str, at: int) -> tuple[LabelRequirement, int]:
+    """Return the requirement that stands at a place of the selector, and the place behind it."""
+    if found := _SET_TERM.match(text, at):
         values = frozenset(value.strip() for value in found["values"].split(","))
         requirement = LabelRequirement(found["key"], found["operator"], values)
-    elif found := _COMPARE_TERM.match(rest):
+    elif found := _COMPARE_TERM.match(text, at):
         requirement = LabelRequirement(found["key"], _OPERATORS[found["operator"]], frozenset((found["value"],)))
-    elif found := _EXISTS_TERM.match(rest):
+    elif found := _EXISTS_TERM.match(text, at):
         requirement = LabelRequirement(found["key"], "!" if found["not"] else "exists")
     else:
-        raise BadRequest(f"unable to parse requirement: {rest!r} in label selector {text!r}")
+        raise BadRequest(f"unable to parse requirement: {text[at:]!r} in label selector {text!r}")
     if not _LABEL_KEY.fullmatch(requirement.key):
         raise BadRequest(f"unable to parse requirement: {requirement.key!r} is not a label key")
     for value in requirement.values:
