@@ -210,6 +210,19 @@ def test_a_refusal_is_worded_as_upstream_words_it(ruled, rules, method, path, su
     assert (asked.cluster, asked.user.name) == ("c1", "bob")
 
 
+@pytest.mark.parametrize(("path", "verb"), [(PODS, "list"), (f"{PODS}/web", "get")])
+@pytest.mark.parametrize("query", ["", "?watch=1", "?watch=", "?watch=0&watch=1", "?watch=1&watch=0"])
+def test_what_is_asked_is_what_is_done(ruled, rules, path, verb, query):
+    """A HEAD never watches, and of a repeated parameter the first counts for both."""
+    rules.allows = lambda asked: asked.verb == "create"  # the cluster
+    for method in ("GET", "HEAD"):
+        watches = method == "GET" and query.startswith("?watch") and "watch=0&" not in query
+        assert (
+            ruled.client.request(method, path_of("c1", path + query), headers=bearer("alice-token")).status_code == 403
+        )
+        assert rules.asked[-1].verb == ("watch" if watches else verb)
+
+
 def test_the_reason_of_the_authorizer_stands_behind_the_refusal():
     asked = Attributes(User("bob"), "c1", "get", path="/foo")
     assert not_allowed(asked, "because").status().message == 'forbidden: User "bob" cannot get path "/foo": because'

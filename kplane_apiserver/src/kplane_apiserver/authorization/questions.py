@@ -137,7 +137,8 @@ def _collection_verb(request: Request) -> str:
 
 
 def _watches(request: Request) -> bool:
-    return bool(request.scope["query_string"]) and request.flag("watch")
+    # A HEAD is answered as a list or get, whatever it says.
+    return bool(request.scope["query_string"]) and request.scope["method"] == "GET" and request.flag("watch")
 
 
 def _selected_name(selector: str) -> str:
