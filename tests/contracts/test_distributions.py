@@ -2,6 +2,8 @@
 
 import re
 
+from kplane_core.plugins.errors import COMMAND_PROVIDERS, PROVIDERS
+
 
 def test_siblings_are_required_by_a_range(distribution):
     """A pinned sibling breaks the resolver of whoever wants a fix of one of them; an open one breaks at run time."""
@@ -30,6 +32,17 @@ def test_only_the_announced_entry_point_groups_are_used(distribution):
     assert groups <= {"kplane.backends", "kplane.conformance", "kplane.commands", "pytest11"}
     if "pytest11" in groups:
         assert distribution.name in {"kplane-conformance", "kplane-apiserver"}
+
+
+def test_every_command_and_backend_is_known_by_name_where_it_is_not_installed(all_distributions):
+    """Who asks for one in vain is told what to install."""
+    commands, backends = {}, {}
+    for distribution in all_distributions:
+        points = distribution.pyproject["project"].get("entry-points", {})
+        commands |= dict.fromkeys(points.get("kplane.commands", {}), distribution.name)
+        backends |= dict.fromkeys(points.get("kplane.backends", {}), distribution.name)
+    assert commands == COMMAND_PROVIDERS
+    assert backends.items() <= PROVIDERS.items()
 
 
 def test_code_lies_below_src_with_type_marker_and_without_tests(distribution):

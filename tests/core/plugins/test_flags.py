@@ -262,6 +262,8 @@ def test_tables_of_others_are_left_alone() -> None:
         (["--no-db-color=true"], "--no-db-color: ignored explicit argument 'true'"),
         (["stray"], "unexpected argument 'stray': kplane test takes flags only; kplane test --help lists them"),
         (["--zzzzzzzzzzz"], "unknown flag --zzzzzzzzzzz; kplane test --help lists those there are"),
+        (["--db-du"], "unknown flag --db-du. Did you mean '--db-durable'?"),
+        (["--db-zz"], "unknown flag --db-zz; kplane test --help"),
         (["-q"], "unknown flag -q"),
     ],
 )

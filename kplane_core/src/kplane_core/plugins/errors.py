@@ -14,7 +14,17 @@ PROVIDERS = {
 }
 
 #: Commands that kplane's own distributions provide, for the same hint.
-COMMAND_PROVIDERS = {"conformance": "kplane-conformance", "serve": "kplane-apiserver"}
+COMMAND_PROVIDERS = {
+    "cluster": "kplane-apiserver",
+    "conformance": "kplane-conformance",
+    "serve": "kplane-apiserver",
+    "spanner": "kplane-spanner",
+    "sqlite": "kplane-sqlite",
+    "token": "kplane-apiserver",
+}
+
+_SHORT = 4
+"""So few letters, dashes included, begin too much to be called a beginning."""
 
 
 def suggestion(name: str, candidates: Iterable[str]) -> str:
@@ -22,8 +32,11 @@ def suggestion(name: str, candidates: Iterable[str]) -> str:
     # Imported here: only a mistake needs it, and every start would pay for it.
     from difflib import get_close_matches  # noqa: PLC0415
 
-    near = get_close_matches(name, sorted(set(candidates)), n=1, cutoff=0.6)
-    return f". Did you mean {near[0]!r}?" if near else ""
+    # The dashes that all flags have in common make none of them more alike.
+    plain = {candidate.lstrip("-"): candidate for candidate in sorted(candidates)}
+    begun = [one for one in plain if len(name) > _SHORT and one.startswith(name.lstrip("-"))]
+    near = begun or get_close_matches(name.lstrip("-"), plain, n=1, cutoff=0.6)
+    return f". Did you mean {plain[near[0]]!r}?" if near else ""
 
 
 class UnknownBackend(UsageError):
