@@ -6,6 +6,7 @@ import itertools
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Self
 
@@ -196,3 +197,16 @@ def serve() -> Iterator[Callable[..., LiveServer]]:
             return stack.enter_context(LiveServer(Settings(**settings), engine))
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def eventually():
+    """Wait until a condition holds: clusters, namespaces, owners and fleets are looked after in the background."""
+
+    def wait(check, seconds=10.0):
+        deadline = time.monotonic() + seconds
+        while not check():
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.005)
+
+    return wait

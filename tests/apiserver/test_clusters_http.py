@@ -17,13 +17,6 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 CLUSTERS = "/apis/kplane.dev/v1/clusters"
 
 
-def eventually(check, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-
-
 def test_the_same_name_in_two_clusters_is_two_objects(live):
     one, ten = live.cluster("c1"), live.cluster("c10")
     one.config_map("a", data={"of": "c1"})
@@ -117,7 +110,7 @@ def test_cluster_objects_live_in_the_root_cluster_alone_and_have_valid_ids(live,
     assert live.client.post(CLUSTERS, json={"metadata": {"name": "With_Case.1"}}).status_code == 201
 
 
-def test_deleting_a_cluster_removes_its_keys_and_no_others(serve):
+def test_deleting_a_cluster_removes_its_keys_and_no_others(serve, eventually):
     server = serve()
     one, ten = server.cluster("c1"), server.cluster("c10")
     for cluster in (one, ten):
@@ -133,7 +126,7 @@ def test_deleting_a_cluster_removes_its_keys_and_no_others(serve):
     assert len(ten.get(MAPS).json()["items"]) == 1
 
 
-def test_a_cluster_that_is_being_deleted_takes_no_requests(serve):
+def test_a_cluster_that_is_being_deleted_takes_no_requests(serve, eventually):
     server = serve(cluster_creation="explicit")
     server.client.post(CLUSTERS, json={"metadata": {"name": "c1", "finalizers": ["example.com/hold"]}})
     server.client.delete(f"{CLUSTERS}/c1")
@@ -189,3 +182,10 @@ def test_two_servers_on_one_database_agree_on_clusters_and_namespaces():
         await engine.aclose()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("query", [{}, {"dryRun": "All"}])
+def test_the_root_cluster_cannot_be_created_not_even_for_trial(live, query):
+    body = {"metadata": {"name": "root"}}
+    answer = live.cluster("root").post("/apis/kplane.dev/v1/clusters", body, **query)
+    assert answer.status_code == 403, answer.text

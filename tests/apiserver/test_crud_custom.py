@@ -1,16 +1,7 @@
 """Custom resources over HTTP: served at once, per cluster, and gone with their definition."""
 
-import time
-
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
-
-
-def eventually(check, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def definition(*, scope="Namespaced", versions=("v1",), subresources=None, plural="widgets", kind="Widget"):
@@ -101,7 +92,7 @@ def test_a_status_subresource_splits_status_from_the_rest(cluster):
     assert by_status["metadata"]["generation"] == 1
 
 
-def test_deleting_a_definition_deletes_its_objects_once_nothing_holds_them(cluster):
+def test_deleting_a_definition_deletes_its_objects_once_nothing_holds_them(cluster, eventually):
     _define(cluster)
     cluster.post(WIDGETS, {"metadata": {"name": "free"}})
     cluster.post(WIDGETS, {"metadata": {"name": "held", "finalizers": ["example.com/hold"]}})
@@ -118,7 +109,7 @@ def test_deleting_a_definition_deletes_its_objects_once_nothing_holds_them(clust
     assert cluster.get(WIDGETS).json()["items"] == []
 
 
-def test_a_name_that_becomes_free_is_given_to_the_definition_that_waits_for_it(cluster):
+def test_a_name_that_becomes_free_is_given_to_the_definition_that_waits_for_it(cluster, eventually):
     _define(cluster)
     waiting = _define(cluster, plural="gadgets", kind="Widget")
     conditions = {one["type"]: one["status"] for one in waiting["status"]["conditions"]}
@@ -128,7 +119,7 @@ def test_a_name_that_becomes_free_is_given_to_the_definition_that_waits_for_it(c
     eventually(lambda: cluster.get("/apis/example.com/v1/gadgets").status_code == 200)
 
 
-def test_a_deleted_cluster_takes_definitions_and_their_objects_along(serve):
+def test_a_deleted_cluster_takes_definitions_and_their_objects_along(serve, eventually):
     server = serve()
     cluster = server.cluster("c1")
     _define(cluster)

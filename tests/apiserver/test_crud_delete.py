@@ -1,7 +1,5 @@
 """Deleting over HTTP: finalizers, preconditions, collections, namespaces."""
 
-import time
-
 import pytest
 
 from kplane_apiserver.server import ApiServer
@@ -9,14 +7,6 @@ from kplane_core.errors import KplaneError, Subject
 from kplane_memory.engine import MemoryEngine
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-def eventually(check, seconds=5.0):
-    """Wait until `check` holds: deletions of namespaces and clusters finish in the background."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def test_a_deleted_object_is_gone_and_the_answer_names_its_uid(cluster):
@@ -115,7 +105,7 @@ def test_some_namespaces_cannot_be_deleted(cluster, name):
     assert answer.json()["message"] == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
 
 
-def test_a_deleted_namespace_takes_its_content_along(cluster):
+def test_a_deleted_namespace_takes_its_content_along(cluster, eventually):
     cluster.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
     cluster.post("/api/v1/namespaces", {"metadata": {"name": "n0"}})
     for path in ("/api/v1/namespaces/{}/configmaps", "/apis/apps/v1/namespaces/{}/deployments"):
@@ -130,7 +120,7 @@ def test_a_deleted_namespace_takes_its_content_along(cluster):
     assert cluster.post("/api/v1/namespaces", {"metadata": {"name": "n"}}).status_code == 201
 
 
-def test_content_with_finalizers_keeps_its_namespace_terminating_and_closed(cluster):
+def test_content_with_finalizers_keeps_its_namespace_terminating_and_closed(cluster, eventually):
     cluster.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
     path = "/api/v1/namespaces/n/configmaps"
     cluster.post(path, {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}})

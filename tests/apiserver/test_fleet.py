@@ -1,7 +1,6 @@
 """Fleets: clusters from a template, as many as are asked for, kept so, and gone with their fleet."""
 
 import json
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,14 +10,6 @@ from kplane_memory.engine import MemoryEngine
 MAPS = "/api/v1/namespaces/default/configmaps"
 CLUSTERS = "/apis/kplane.dev/v1/clusters"
 FLEETS = "/apis/kplane.dev/v1/fleets"
-
-
-def eventually(check, seconds=10.0):
-    """Wait until `check` holds: members come and go in the background."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def create(server, name, **spec):
@@ -49,7 +40,7 @@ def clusters(server):
     return [item["metadata"]["name"] for item in server.client.get(CLUSTERS).json()["items"]]
 
 
-def test_a_fleet_has_as_many_members_as_it_asks_for(serve):
+def test_a_fleet_has_as_many_members_as_it_asks_for(serve, eventually):
     server = serve()
     create(server, "f", replicas=3, template={"metadata": {"labels": {"team": "red"}}, "spec": {"ttlSeconds": 3600}})
     eventually(lambda: ready(server, "f", 3))
@@ -67,7 +58,7 @@ def test_a_fleet_has_as_many_members_as_it_asks_for(serve):
     eventually(lambda: ready(server, "f", 2))
 
 
-def test_members_have_the_names_that_are_given_and_numbers_after_them(serve):
+def test_members_have_the_names_that_are_given_and_numbers_after_them(serve, eventually):
     server = serve()
     create(server, "f", names=["ann", "bob"], replicas=3, namePrefix="agent")
     create(server, "g", names=["carl"])
@@ -75,7 +66,7 @@ def test_members_have_the_names_that_are_given_and_numbers_after_them(serve):
     assert clusters(server) == ["agent0000", "ann", "bob", "carl"]
 
 
-def test_a_deleted_fleet_takes_its_members_along_and_no_others(serve):
+def test_a_deleted_fleet_takes_its_members_along_and_no_others(serve, eventually):
     server = serve()
     server.cluster("other").config_map("a")
     create(server, "f", replicas=2)
@@ -86,7 +77,7 @@ def test_a_deleted_fleet_takes_its_members_along_and_no_others(serve):
     assert server.keys("/clusters/f-0000/") == []
 
 
-def test_a_member_that_is_deleted_is_made_anew(serve):
+def test_a_member_that_is_deleted_is_made_anew(serve, eventually):
     server = serve()
     create(server, "f", replicas=1)
     eventually(lambda: ready(server, "f", 1))
@@ -102,7 +93,7 @@ def test_a_member_that_is_deleted_is_made_anew(serve):
     assert server.cluster("f-0000").get(MAPS).json()["items"] == []
 
 
-def test_members_begin_as_forks_and_with_the_objects_of_the_template(serve):
+def test_members_begin_as_forks_and_with_the_objects_of_the_template(serve, eventually):
     server = serve()
     server.cluster("golden").config_map("from-golden", data={"k": "v"})
     names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
@@ -131,7 +122,7 @@ def test_members_begin_as_forks_and_with_the_objects_of_the_template(serve):
         )
 
 
-def test_a_member_that_cannot_be_made_is_failed_and_tried_again(serve):
+def test_a_member_that_cannot_be_made_is_failed_and_tried_again(serve, eventually):
     server = serve()
     server.cluster("taken").config_map("a")
     create(server, "f", names=["taken", "free"])
@@ -156,7 +147,7 @@ def test_a_member_that_cannot_be_made_is_failed_and_tried_again(serve):
     eventually(lambda: clusters(server) == ["g-0000", "later"])
 
 
-def test_what_else_names_a_fleet_as_its_owner_is_not_in_its_way(serve):
+def test_what_else_names_a_fleet_as_its_owner_is_not_in_its_way(serve, eventually):
     server = serve()
     uid = create(server, "f", replicas=1)["metadata"]["uid"]
     owner = {"apiVersion": "kplane.dev/v1", "kind": "Fleet", "name": "f", "uid": uid}
@@ -170,7 +161,7 @@ def test_what_else_names_a_fleet_as_its_owner_is_not_in_its_way(serve):
     assert server.client.get(f"{MAPS}/f-0000").status_code == 200
 
 
-def test_a_fleet_ends_with_its_members_when_its_time_is_over(serve):
+def test_a_fleet_ends_with_its_members_when_its_time_is_over(serve, eventually):
     moment = [datetime(2030, 1, 1, tzinfo=UTC)]
     server = serve(now=lambda: moment[0])
     create(server, "f", replicas=2, ttlSeconds=60)
@@ -181,7 +172,7 @@ def test_a_fleet_ends_with_its_members_when_its_time_is_over(serve):
     assert server.client.get(f"{FLEETS}/f").status_code == 404
 
 
-def test_a_restarted_server_goes_on_with_its_fleets(serve):
+def test_a_restarted_server_goes_on_with_its_fleets(serve, eventually):
     engine = MemoryEngine()
     first = serve(engine=engine)
     create(first, "f", replicas=2)

@@ -1,21 +1,11 @@
 """Owner references: what goes with its owner, what stays, and what an owner waits for."""
 
-import time
-
 import pytest
 
 from kplane_memory.engine import MemoryEngine
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 NODES = "/api/v1/nodes"
-
-
-def eventually(check, seconds=5.0):
-    """Wait until `check` holds: owners are followed in the background."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def reference(owner, **more):
@@ -35,7 +25,7 @@ def gone(cluster, name):
     return cluster.get(f"{MAPS}/{name}").status_code == 404
 
 
-def settled(cluster):
+def settled(cluster, eventually):
     """Return once everything that was asked for before has been worked off."""
     probe = owned(cluster, "probe", {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"})
     assert probe["metadata"]["name"] == "probe"
@@ -43,7 +33,7 @@ def settled(cluster):
 
 
 @pytest.mark.parametrize("body", [None, {"propagationPolicy": "Background"}, {"orphanDependents": False}])
-def test_what_an_owner_owned_goes_after_it_over_all_generations(cluster, body):
+def test_what_an_owner_owned_goes_after_it_over_all_generations(cluster, body, eventually):
     first = cluster.config_map("a")
     second = owned(cluster, "b", reference(first))
     owned(cluster, "c", reference(second))
@@ -52,7 +42,7 @@ def test_what_an_owner_owned_goes_after_it_over_all_generations(cluster, body):
     eventually(lambda: names(cluster) == ["other"])
 
 
-def test_an_object_stays_while_one_of_its_owners_does_and_forgets_the_others(cluster):
+def test_an_object_stays_while_one_of_its_owners_does_and_forgets_the_others(cluster, eventually):
     one, two = cluster.config_map("one"), cluster.config_map("two")
     owned(cluster, "child", reference(one), reference(two))
     cluster.delete(f"{MAPS}/one")
@@ -62,7 +52,7 @@ def test_an_object_stays_while_one_of_its_owners_does_and_forgets_the_others(clu
     eventually(lambda: gone(cluster, "child"))
 
 
-def test_a_reference_counts_by_its_uid_not_by_its_name(cluster):
+def test_a_reference_counts_by_its_uid_not_by_its_name(cluster, eventually):
     one = cluster.config_map("one")
     owned(cluster, "right", reference(one))
     owned(cluster, "wrong", {**reference(one), "uid": "of-an-earlier-one"})
@@ -70,7 +60,7 @@ def test_a_reference_counts_by_its_uid_not_by_its_name(cluster):
     assert not gone(cluster, "right")
 
 
-def test_an_owner_in_another_namespace_or_cluster_is_no_owner(live, cluster):
+def test_an_owner_in_another_namespace_or_cluster_is_no_owner(live, cluster, eventually):
     one = cluster.config_map("one")
     path = "/api/v1/namespaces/kube-system/configmaps"
     cluster.post(path, {"metadata": {"name": "far", "ownerReferences": [reference(one)]}})
@@ -80,30 +70,30 @@ def test_an_owner_in_another_namespace_or_cluster_is_no_owner(live, cluster):
     eventually(lambda: gone(other, "far"))
 
 
-def test_an_object_without_a_namespace_cannot_be_owned_by_one_with(cluster):
+def test_an_object_without_a_namespace_cannot_be_owned_by_one_with(cluster, eventually):
     one = cluster.config_map("one")
     cluster.post(NODES, {"metadata": {"name": "n", "ownerReferences": [reference(one)]}})
     cluster.delete(f"{MAPS}/one")
-    settled(cluster)
+    settled(cluster, eventually)
     assert cluster.get(f"{NODES}/n").status_code == 200
 
 
-def test_an_object_in_a_namespace_can_be_owned_by_one_without(cluster):
+def test_an_object_in_a_namespace_can_be_owned_by_one_without(cluster, eventually):
     node = cluster.post(NODES, {"metadata": {"name": "n"}}).json()
     owned(cluster, "child", reference(node))
-    settled(cluster)
+    settled(cluster, eventually)
     assert not gone(cluster, "child")
     cluster.delete(f"{NODES}/n")
     eventually(lambda: gone(cluster, "child"))
 
 
-def test_an_owner_of_a_kind_that_is_not_served_keeps_its_dependents(cluster):
+def test_an_owner_of_a_kind_that_is_not_served_keeps_its_dependents(cluster, eventually):
     owned(cluster, "child", {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "u"})
-    settled(cluster)
+    settled(cluster, eventually)
     assert not gone(cluster, "child")
 
 
-def test_a_foreground_deletion_waits_for_the_dependents_that_block_it(cluster):
+def test_a_foreground_deletion_waits_for_the_dependents_that_block_it(cluster, eventually):
     one = cluster.config_map("one")
     owned(cluster, "blocks", reference(one, blockOwnerDeletion=True), finalizers=["example.com/hold"])
     owned(cluster, "free", reference(one), finalizers=["example.com/hold"])
@@ -117,19 +107,19 @@ def test_a_foreground_deletion_waits_for_the_dependents_that_block_it(cluster):
     assert names(cluster) == ["free"]
 
 
-def test_a_foreground_deletion_waits_over_all_generations(cluster):
+def test_a_foreground_deletion_waits_over_all_generations(cluster, eventually):
     one = cluster.config_map("one")
     two = owned(cluster, "two", reference(one, blockOwnerDeletion=True))
     owned(cluster, "three", reference(two, blockOwnerDeletion=True), finalizers=["example.com/hold"])
     cluster.delete(f"{MAPS}/one", {"propagationPolicy": "Foreground"})
     eventually(lambda: cluster.get(f"{MAPS}/three").json()["metadata"].get("deletionTimestamp"))
-    settled(cluster)
+    settled(cluster, eventually)
     assert names(cluster) == ["one", "three", "two"]
     cluster.patch(f"{MAPS}/three", {"metadata": {"finalizers": None}})
     eventually(lambda: names(cluster) == [])
 
 
-def test_owners_in_a_circle_go_in_the_foreground_too(cluster):
+def test_owners_in_a_circle_go_in_the_foreground_too(cluster, eventually):
     one = cluster.config_map("one")
     two = owned(cluster, "two", reference(one, blockOwnerDeletion=True))
     cluster.patch(f"{MAPS}/one", {"metadata": {"ownerReferences": [reference(two, blockOwnerDeletion=True)]}})
@@ -147,7 +137,7 @@ def test_an_impatient_background_deletion_ends_a_foreground_one(cluster):
 
 
 @pytest.mark.parametrize("body", [{"propagationPolicy": "Orphan"}, {"orphanDependents": True}])
-def test_orphans_stay_without_the_reference(cluster, body):
+def test_orphans_stay_without_the_reference(cluster, body, eventually):
     one, two = cluster.config_map("one"), cluster.config_map("two")
     owned(cluster, "child", reference(one))
     owned(cluster, "shared", reference(one), reference(two))
@@ -157,13 +147,13 @@ def test_orphans_stay_without_the_reference(cluster, body):
     assert cluster.get(f"{MAPS}/shared").json()["metadata"]["ownerReferences"] == [reference(two)]
 
 
-def test_a_job_orphans_its_pods_unless_told_otherwise(cluster):
+def test_a_job_orphans_its_pods_unless_told_otherwise(cluster, eventually):
     jobs = "/apis/batch/v1/namespaces/default/jobs"
     job = cluster.post(jobs, {"metadata": {"name": "j"}}).json()
     owned(cluster, "child", {**reference(job), "apiVersion": "batch/v1"})
     cluster.delete(f"{jobs}/j")
     eventually(lambda: cluster.get(f"{jobs}/j").status_code == 404)
-    settled(cluster)
+    settled(cluster, eventually)
     assert "ownerReferences" not in cluster.get(f"{MAPS}/child").json()["metadata"]
 
 
@@ -174,7 +164,7 @@ def test_both_ways_to_say_it_at_once_are_refused(cluster):
     assert "orphanDependents and deletionPropagation cannot be both set" in answer.json()["message"]
 
 
-def test_custom_objects_own_and_are_owned(cluster):
+def test_custom_objects_own_and_are_owned(cluster, eventually):
     names_ = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
@@ -187,13 +177,13 @@ def test_custom_objects_own_and_are_owned(cluster):
     two = owned(cluster, "child", {**reference(one), "apiVersion": "example.com/v1"})
     thing["metadata"] = {"name": "u", "ownerReferences": [reference(two)]}
     assert cluster.post(things, thing).status_code == 201
-    settled(cluster)
+    settled(cluster, eventually)
     assert len(cluster.get(things).json()["items"]) == 2
     cluster.delete(f"{things}/t")
     eventually(lambda: gone(cluster, "child") and not cluster.get(things).json()["items"])
 
 
-def test_a_restarted_server_knows_the_owners_again(serve):
+def test_a_restarted_server_knows_the_owners_again(serve, eventually):
     engine = MemoryEngine()
     first = serve(engine=engine)
     before = first.cluster("c")
@@ -208,14 +198,14 @@ def test_a_restarted_server_knows_the_owners_again(serve):
     eventually(lambda: gone(after, "one"))
 
 
-def test_another_process_may_delete_the_owner(serve):
+def test_another_process_may_delete_the_owner(serve, eventually):
     engine = MemoryEngine()
     here, there = serve(engine=engine).cluster("c"), serve(engine=engine).cluster("c")
     for policy, left in (("Background", []), ("Orphan", ["child"])):
         one = here.config_map("one")
         owned(here, "child", reference(one))
-        settled(here)
+        settled(here, eventually)
         there.delete(f"{MAPS}/one", {"propagationPolicy": policy})
         eventually(lambda: gone(here, "one"))
-        settled(here)
+        settled(here, eventually)
         eventually(lambda left=left: names(here) == left)

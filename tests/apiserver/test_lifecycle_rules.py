@@ -11,14 +11,6 @@ SECRETS = "/api/v1/namespaces/default/secrets"
 FIXED = "Forbidden: field is immutable when `immutable` is set"
 
 
-def eventually(check, seconds=5.0):
-    """Wait until `check` holds: service accounts come in the background."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-
-
 def encoded(text):
     return base64.b64encode(text.encode()).decode()
 
@@ -137,7 +129,7 @@ def test_owner_references_are_complete_and_one_of_them_controls(cluster):
     assert references("x").status_code in {400, 422}
 
 
-def test_every_namespace_gets_its_default_service_account_and_gets_it_back(cluster):
+def test_every_namespace_gets_its_default_service_account_and_gets_it_back(cluster, eventually):
     for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
         assert cluster.get(f"/api/v1/namespaces/{name}/serviceaccounts/default").status_code == 200
     cluster.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
@@ -149,7 +141,7 @@ def test_every_namespace_gets_its_default_service_account_and_gets_it_back(clust
     assert cluster.get(account).json()["metadata"]["uid"] != uid
 
 
-def test_a_namespace_that_goes_takes_its_service_account_along(cluster):
+def test_a_namespace_that_goes_takes_its_service_account_along(cluster, eventually):
     cluster.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
     account = "/api/v1/namespaces/n/serviceaccounts/default"
     eventually(lambda: cluster.get(account).status_code == 200)
@@ -175,7 +167,7 @@ def test_an_update_gives_an_event_its_whole_time_again(serve):
     assert cluster.get(f"{path}/updated").status_code == 200
 
 
-def test_a_namespace_tells_what_keeps_it_from_going(cluster):
+def test_a_namespace_tells_what_keeps_it_from_going(cluster, eventually):
     cluster.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
     maps = "/api/v1/namespaces/n/configmaps"
     for name in ("a", "b"):

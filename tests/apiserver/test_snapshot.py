@@ -21,14 +21,6 @@ KINDS = (("configmaps", "ConfigMap"), ("secrets", "Secret"))
 THINGS = "/apis/example.com/v1/namespaces/default/things"
 
 
-def eventually(check, seconds=5.0):
-    """Wait until `check` holds: clusters end in the background."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-
-
 def define(cluster):
     names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
@@ -60,7 +52,7 @@ def everything(cluster, **query):
 
 
 @pytest.fixture
-def filled(cluster):
+def filled(cluster, eventually):
     """A cluster with a definition, an object of it, a namespace, and a pair of owner and dependent."""
     define(cluster)
     owner = thing(cluster, "t", size=3)["metadata"]
@@ -150,7 +142,7 @@ def test_a_snapshot_shows_one_moment_however_long_it_takes():
     assert found["configmaps"] == found["secrets"]
 
 
-def test_a_cluster_that_another_process_is_filling_waits_untouched(serve):
+def test_a_cluster_that_another_process_is_filling_waits_untouched(serve, eventually):
     """Its dependents may be there before their owners."""
     engine = MemoryEngine()
     first = serve(engine=engine)
@@ -183,7 +175,7 @@ def fork(live, source, name, **spec):
     return live.cluster(name)
 
 
-def test_a_fork_holds_the_same_objects_and_lives_its_own_life(live, filled):
+def test_a_fork_holds_the_same_objects_and_lives_its_own_life(live, filled, eventually):
     copy = fork(live, filled, "fork-one")
     assert everything(copy) == everything(filled)
     made = live.client.get(f"{CLUSTERS}/fork-one").json()
@@ -294,7 +286,7 @@ def test_what_is_no_snapshot_is_refused_and_leaves_nothing(serve, resources, cod
     assert server.keys("/clusters/c/") == []
 
 
-def test_a_cluster_that_cannot_be_filled_is_deleted_again(serve):
+def test_a_cluster_that_cannot_be_filled_is_deleted_again(serve, eventually):
     server = serve()
     item = {"metadata": {"name": "a", "namespace": "default"}}
     snapshot = {"resources": [{"resource": "configmaps", "items": [item, item]}]}
@@ -303,7 +295,7 @@ def test_a_cluster_that_cannot_be_filled_is_deleted_again(serve):
     assert server.keys("/clusters/c/") == []
 
 
-def test_a_cluster_ends_when_its_time_is_over(serve):
+def test_a_cluster_ends_when_its_time_is_over(serve, eventually):
     moment = [datetime(2030, 1, 1, tzinfo=UTC)]
     server = serve(now=lambda: moment[0])
     for name, spec in (("short", {"ttlSeconds": 60}), ("long", {"ttlSeconds": 600}), ("ever", {})):
@@ -334,7 +326,7 @@ def test_a_time_to_live_is_a_number_of_seconds(live, ttl):
     assert answer.json()["details"]["causes"][0]["field"] == "spec.ttlSeconds"
 
 
-def test_forks_can_have_a_time_to_live_too(serve):
+def test_forks_can_have_a_time_to_live_too(serve, eventually):
     moment = [datetime(2030, 1, 1, tzinfo=UTC)]
     server = serve(now=lambda: moment[0])
     source = server.cluster("source")

@@ -92,9 +92,19 @@ class Services:
         if namespace:
             if not self.namespaces.accepts(cluster, namespace):
                 await self.namespaces.check(cluster, namespace, served.subject(name))
-        elif served.kind.key == CLUSTER_KEY:
+        else:
+            self.check_new(served, name)
+            if served.kind.key == CLUSTER_KEY:
+                await self.clusters.bootstrap(name)
+
+    def check_new(self, served: Served, name: str) -> None:
+        """Return when an object of no namespace may have this name.
+
+        Raises:
+            ApiError: 403.
+        """
+        if served.kind.key == CLUSTER_KEY:
             self.clusters.check_new(name)
-            await self.clusters.bootstrap(name)
 
     def complete(
         self, served: Served, cluster: str, document: dict[str, Any], old: dict[str, Any] | None

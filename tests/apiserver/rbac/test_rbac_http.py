@@ -162,3 +162,23 @@ def test_only_some_may_make_clusters_and_only_in_the_root_cluster(strict, admin,
     assert root("alice").post(clusters, {"metadata": {"name": "made-by-alice"}}).status_code == 403
     assert root("bob").post(clusters, {"metadata": {"name": "made-by-bob"}}).status_code == 201
     assert admin.get(f"{make.cluster_roles}/kplane:cluster-manager").status_code == 404
+
+
+def test_whoever_makes_a_cluster_by_a_fork_or_a_restore_may_also_create_one(strict, admin, make):
+    root, source = type(admin)(strict.cluster("root"), "admin"), admin.cluster.name
+    carol, clusters = root(f"carol-{source}"), "/apis/kplane.dev/v1/clusters"
+    snapshot = root.get(f"{clusters}/{source}/snapshot").json()
+    only_these = make.rule("create", "clusters/fork,clusters/restore", "kplane.dev")
+    root.made(make.cluster_roles, make.role(f"forker-{source}", only_these))
+    root.made(
+        make.cluster_bindings, make.binding(f"forker-{source}", f"ClusterRole/forker-{source}", f"User/carol-{source}")
+    )
+    fork, restore = f"{clusters}/{source}/fork", f"{clusters}/{source}-r/restore"
+    refused = 'cannot create resource "clusters" in API group "kplane.dev" at the cluster scope'
+    assert refused in message(carol.post(fork, {"metadata": {"name": f"{source}-f"}}))
+    assert refused in message(carol.post(restore, snapshot))
+    also = make.rule("create", "clusters", "kplane.dev")
+    changed = {"rules": [only_these, also]}
+    assert root.patch(f"{make.cluster_roles}/forker-{source}", changed).status_code == 200
+    assert carol.post(fork, {"metadata": {"name": f"{source}-f"}}).status_code == 201
+    assert carol.post(restore, snapshot).status_code == 201

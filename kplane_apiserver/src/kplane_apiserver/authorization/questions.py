@@ -118,13 +118,18 @@ def attributes_of(request: Request, user: User) -> Attributes:
     )
 
 
-def check_create(authorizer: Authorizer, request: Request) -> None:
-    """Return if a request that updates may also create what it names; an apply is asked for that as well.
+def check_create(authorizer: Authorizer, request: Request, **other: str) -> None:
+    """Return if a request of another kind may also create what it makes; an apply is asked for that as well.
+
+    Args:
+        authorizer: decides.
+        request: the request.
+        other: what differs from what the request itself asks, for example `name`.
 
     Raises:
         ApiError: 403.
     """
-    attributes = msgspec.structs.replace(attributes_of(request, request.user), verb="create")
+    attributes = msgspec.structs.replace(attributes_of(request, request.user), verb="create", **other)
     decision = authorizer.authorize(attributes)
     if not decision.allowed:
         raise not_allowed(attributes, decision.reason)

@@ -131,6 +131,7 @@ async def store_new(
     name = document["metadata"]["name"]
     key = served.key(cluster, namespace, name)
     if options.dry_run:
+        services.check_new(served, name)
         return await _as_if_created(services, served, key, document, namespace)
     await services.admit(served, cluster, namespace, name)
     document = stored_form(kind, document)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from kplane_apiserver.apierrors import field_required, invalid
 from kplane_apiserver.checks.validation import validate_metadata
+from kplane_apiserver.authorization.questions import check_create
 from kplane_apiserver.clusters.admission import metadata_of, prepare_create
 from kplane_apiserver.clusters.registry import CLUSTER_KEY, NAMESPACE_KEY
 from kplane_apiserver.clusters.ttl import check_ttl
@@ -49,9 +50,10 @@ async def fork(services: Services, request: Request, served: Served) -> Response
     """Answer `POST .../clusters/<id>/fork`: make the Cluster in the body, with all objects of the one in the URL.
 
     Raises:
-        ApiError: 404 when there is no such cluster, 409 when the new one exists.
+        ApiError: 403 for who may not create clusters, 404 when there is no such cluster, 409 when the new one exists.
         InvalidError: the new cluster has no valid name.
     """
+    check_create(services.authorizer, request, name="", subresource="")
     document = decode_body(request.content_type, await request.body())
     check_kind(served.kind, document)
     source = request.route.name
@@ -72,9 +74,10 @@ async def restore(services: Services, request: Request, served: Served) -> Respo
 
     Raises:
         BadRequest: the body is no snapshot, or the server has no such resource.
-        ApiError: 409; the cluster exists.
+        ApiError: 403 for who may not create clusters, 409 when the cluster exists.
         InvalidError: an object has no valid metadata.
     """
+    check_create(services.authorizer, request, name="", subresource="")
     snapshot = decode_body(request.content_type, await request.body())
     document: Document = {"metadata": {"name": request.route.name}}
     if ttl := request.integer("ttlSeconds"):
