@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kplane_apiserver.apierrors import field_required, invalid
-from kplane_apiserver.checks.validation import validate_metadata
 from kplane_apiserver.authorization.questions import check_create
+from kplane_apiserver.checks.validation import validate_metadata
 from kplane_apiserver.clusters.admission import metadata_of, prepare_create
 from kplane_apiserver.clusters.registry import CLUSTER_KEY, NAMESPACE_KEY
 from kplane_apiserver.clusters.ttl import check_ttl
