@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 
 from kplane_apiserver.credentials.certificates import development_tls
 from kplane_apiserver.settings import wall_clock
-from kplane_apiserver.wire.protocol import BoundedProtocol, bounded_protocol
+from kplane_apiserver.wire.protocol import BoundedProtocol, GatheredTransport, bounded_protocol
 from kplane_apiserver.wire.tls_port import TlsPort
 
 REQUEST = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -33,6 +33,9 @@ class Loop:
         timer = asyncio.TimerHandle(seconds, call, (), self)
         self.timers.append(timer)
         return timer
+
+    def call_soon(self, call):
+        call()
 
     def create_task(self, coroutine, **_options):
         self.answering.append(coroutine)
@@ -204,3 +207,87 @@ def test_over_tls_the_connection_is_not_kept_for_the_clients_last_word(tmp_path)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scenario())
+
+
+class Wire:
+    """A transport that only notes what is done with it."""
+
+    def __init__(self):
+        self.done = []
+        self.closing = False
+
+    def write(self, data):
+        self.done.append(data)
+
+    def close(self):
+        self.closing = True
+        self.done.append("close")
+
+    def abort(self):
+        self.closing = True
+        self.done.append("abort")
+
+    def is_closing(self):
+        return self.closing
+
+    def get_extra_info(self, name):
+        return f"the {name}"
+
+
+def gathered(work):
+    """Return what a transport was told while and after `work` used it in one turn of a loop."""
+
+    async def run():
+        wire = Wire()
+        work(GatheredTransport(wire, asyncio.get_running_loop()), wire)
+        during = list(wire.done)
+        await asyncio.sleep(0)
+        return during, wire.done
+
+    return asyncio.run(run())
+
+
+def test_what_is_written_in_one_turn_is_sent_in_one_piece():
+    def work(transport, _wire):
+        for piece in (b"head", b"body", b"next"):
+            transport.write(piece)
+
+    assert gathered(work) == ([], [b"headbodynext"])
+
+
+def test_a_lone_piece_is_sent_without_anything_after_it():
+    """The head of a watch must not wait for its first event."""
+    assert gathered(lambda transport, _wire: transport.write(b"head")) == ([], [b"head"])
+
+
+def test_large_pieces_go_out_at_once_behind_what_came_before():
+    large = b"x" * 65536
+    during, done = gathered(lambda transport, _wire: [transport.write(piece) for piece in (b"head", large, b"end")])
+    assert during == [b"head", large]
+    assert done == [b"head", large, b"end"]
+
+
+def test_a_writer_that_never_waits_does_not_fill_the_memory():
+    during, done = gathered(lambda transport, _wire: [transport.write(b"y" * 1000) for _ in range(1000)])
+    assert max(map(len, during)) < 70_000
+    assert sum(map(len, during)) > 900_000
+    assert b"".join(done) == b"y" * 1_000_000
+
+
+def test_closing_sends_what_was_written_and_aborting_does_not():
+    assert gathered(lambda transport, _wire: (transport.write(b"last"), transport.close()))[1] == [b"last", "close"]
+    assert gathered(lambda transport, _wire: (transport.write(b"last"), transport.abort()))[1] == ["abort"]
+
+
+def test_nothing_is_sent_on_a_connection_that_went_away():
+    def work(transport, wire):
+        transport.write(b"late")
+        wire.closing = True
+
+    assert gathered(work)[1] == []
+
+
+def test_everything_else_is_the_connections_own():
+    seen = []
+    gathered(lambda transport, _wire: seen.append((transport.is_closing(), transport.get_extra_info("peername"))))
+    assert seen == [(False, "the peername")]

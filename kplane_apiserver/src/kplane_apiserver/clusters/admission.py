@@ -5,7 +5,6 @@ request that decoded it.
 """
 
 import base64
-import uuid
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +14,7 @@ from kplane_apiserver.authorization.rbac.validation import check_binding, check_
 from kplane_apiserver.checks.payloads import check_config_map, check_secret
 from kplane_apiserver.checks.validation import validate_metadata
 from kplane_apiserver.kinds import Kind
+from kplane_core.chance import new_uid
 from kplane_core.errors import BadRequest, Subject, conflict
 
 Document = dict[str, Any]
@@ -83,7 +83,7 @@ def prepare_create(kind: Kind, document: Document, namespace: str, now: str) -> 
         metadata["namespace"] = namespace
     else:
         metadata.pop("namespace", None)
-    metadata["uid"] = str(uuid.uuid4())
+    metadata["uid"] = new_uid()
     metadata["creationTimestamp"] = now
     if has_generation(kind):
         metadata["generation"] = 1

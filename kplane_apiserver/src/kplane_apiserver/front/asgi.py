@@ -41,11 +41,15 @@ class Deadlines:
         self._running: dict[object, tuple[float, asyncio.Task[object]]] = {}
         self._expired: set[object] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def enter(self) -> object:
         """Take note that the current task serves a request; return what names it."""
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            # Kept, because to ask for the running loop is a system call before Python 3.12.
+            loop = self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None
         token = object()
         self._running[token] = (loop.time() + self._seconds, task)

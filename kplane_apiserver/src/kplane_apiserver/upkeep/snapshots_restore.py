@@ -6,7 +6,6 @@ filled a cluster has the phase Pending and takes no requests. A cluster that cou
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from kplane_apiserver.storing.stores import Served
 from kplane_apiserver.upkeep.snapshots import Snapshot, take
 from kplane_apiserver.wire.bodies import decode_body
 from kplane_apiserver.wire.http import Request, Response
+from kplane_core.chance import new_uid
 from kplane_core.errors import BadRequest, InvalidKey, KeyExists, KplaneError, already_exists, not_found
 from kplane_core.storage.interface import ResponseMeta, StoredObject, UpdateResult
 
@@ -260,7 +260,7 @@ def _seeded(served: Served, item: object, now: str) -> Document:
         raise BadRequest(f"the snapshot's {kind.group_resource} hold something that is no object with metadata")
     metadata: Document = {**item["metadata"]}
     metadata.pop("resourceVersion", None)
-    metadata.setdefault("uid", str(uuid.uuid4()))
+    metadata.setdefault("uid", new_uid())
     metadata.setdefault("creationTimestamp", now)
     found = item.get("apiVersion")
     api_version = found if found and isinstance(found, str) else kind.api_version

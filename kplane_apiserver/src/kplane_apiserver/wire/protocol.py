@@ -14,6 +14,63 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from kplane_core.errors import Status
 
+_LARGE = 64 * 1024
+
+
+class GatheredTransport:
+    """A transport that sends in one piece what is written to it in one turn of the event loop.
+
+    uvicorn writes the head of an answer and its body one after the other: two system calls, and over TLS two records,
+    where one would do.
+
+    Args:
+        transport: the connection's own.
+        loop: its event loop.
+    """
+
+    __slots__ = ("_loop", "_parts", "_size", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Send this, with what else is written before the loop's next turn."""
+        if len(data) >= _LARGE:
+            self._flush()
+            self._transport.write(data)  # not worth a copy
+            return
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size >= _LARGE:
+            self._flush()
+        elif len(self._parts) == 1:
+            self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Send what was written, then close."""
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; nothing more is sent."""
+        self._parts = []
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closing or closed."""
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        parts, self._parts, self._size = self._parts, [], 0
+        if parts and not self._transport.is_closing():
+            self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
 
 class BoundedProtocol(HttpToolsProtocol):
     """One connection, with bounds on a request's head: its request line and headers.
@@ -35,6 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request's head."""
         super().connection_made(transport)
+        self.transport = GatheredTransport(transport, self.loop)  # type: ignore[assignment]
         self._timer = self._wait_for_head(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,11 +1,11 @@
 """Writing the roles and bindings that a cluster begins with."""
 
 import asyncio
-import uuid
 
 from kplane_apiserver.authorization.rbac.defaults import Default, defaults
 from kplane_apiserver.authorization.rbac.policies import Policies
 from kplane_apiserver.settings import Settings, timestamp
+from kplane_core.chance import new_uid
 from kplane_core.errors import KeyExists
 
 
@@ -35,7 +35,7 @@ class RoleBootstrap:
 
     async def _write(self, cluster: str, one: Default, now: str) -> None:
         served = self._policies.served(one.plural)
-        metadata = {**one.document["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": now}
+        metadata = {**one.document["metadata"], "uid": new_uid(), "creationTimestamp": now}
         try:
             stored = await served.store.create(served.key(cluster, "", one.name), {**one.written, "metadata": metadata})
         except KeyExists:
