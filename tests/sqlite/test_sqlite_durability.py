@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -216,7 +217,7 @@ def test_a_backup_made_while_writers_write_is_one_moment_and_whole(database):
 
     database.run(write_and_back_up)
     for turn in range(5):
-        with sqlite3.connect(database.path.with_name(f"backup-{turn}")) as copy:
+        with closing(sqlite3.connect(database.path.with_name(f"backup-{turn}"))) as copy, copy:
             rows = copy.execute("SELECT l.value FROM live v JOIN log l ON l.revision = v.revision ORDER BY v.key")
             first, second = (int(value) for (value,) in rows)
             assert first - second in {0, 1}

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def refusal(path):
 
 def test_a_file_that_is_something_else_is_left_alone(tmp_path):
     path = tmp_path / "other.db"
-    with sqlite3.connect(path) as other:
+    with closing(sqlite3.connect(path)) as other, other:
         other.execute("CREATE TABLE notes (text)")
     other.close()
     before = path.read_bytes()
@@ -128,7 +129,7 @@ def test_a_file_that_is_something_else_is_left_alone(tmp_path):
 def test_a_missing_folder_and_a_newer_format_are_named(tmp_path, database, put):
     assert "does not exist" in refusal(tmp_path / "nowhere" / "kplane.db")
     database.run(lambda engine: put(engine, "/a"))
-    with sqlite3.connect(database.path) as newer:
+    with closing(sqlite3.connect(database.path)) as newer, newer:
         newer.execute("PRAGMA user_version = 9")
     newer.close()
     assert "has format 9, this kplane-sqlite knows 2: pip install -U kplane-sqlite" in refusal(database.path)

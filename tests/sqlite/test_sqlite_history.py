@@ -3,6 +3,7 @@
 import asyncio
 import random
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_compaction_drops_the_same_versions_from_both_tables(database):
 
 def test_a_database_of_format_1_is_brought_to_this_one_with_its_past(database):
     states = database.run(lambda engine: random_states(engine, 80))
-    with sqlite3.connect(database.path) as older:
+    with closing(sqlite3.connect(database.path)) as older, older:
         older.executescript(_FORMAT_1)
     older.close()
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from kplane_core.errors import UsageError
@@ -37,9 +38,10 @@ def back_up(path: Path, target: Path) -> int:
 
 
 def _copy(path: Path, partial: Path) -> int:
-    source = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    copy = sqlite3.connect(partial, isolation_level=None)
-    try:
+    with (
+        closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source,
+        closing(sqlite3.connect(partial, isolation_level=None)) as copy,
+    ):
         if not _is_ours(source):
             raise UsageError(f"--sqlite-path: {str(path)!r} is no kplane database")
         source.backup(copy)
@@ -50,9 +52,6 @@ def _copy(path: Path, partial: Path) -> int:
         if (found := copy.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(f"the database is damaged: {found}")
         (revision,) = copy.execute("SELECT revision FROM state").fetchone()
-    finally:
-        copy.close()
-        source.close()
     return int(revision)
 
 

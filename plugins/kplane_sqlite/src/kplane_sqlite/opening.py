@@ -70,6 +70,7 @@ def open_database(settings: Settings) -> Opened:
         connection = schema.connect(path, busy_timeout=settings.busy_timeout)
         try:
             mark = _prepare(connection, settings)
+            (identity,) = connection.execute("SELECT identity FROM state").fetchone()
         except BaseException:
             connection.close()
             raise
@@ -77,7 +78,6 @@ def open_database(settings: Settings) -> Opened:
         raise _refusal(path, error) from error
     except OSError as error:
         raise UsageError(f"--sqlite-path: {str(path)!r} cannot be used: {error.strerror}") from error
-    (identity,) = connection.execute("SELECT identity FROM state").fetchone()
     stat = path.stat()
     return Opened(connection, mark, identity, (stat.st_dev, stat.st_ino))
 

@@ -82,9 +82,13 @@ def connect(path: Path, *, busy_timeout: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
         str(path.absolute()), timeout=busy_timeout, isolation_level=None, check_same_thread=False, cached_statements=64
     )
-    # A page that a deletion leaves need not be overwritten with zeros: the file is no safer place than before.
-    connection.execute("PRAGMA secure_delete = OFF")
-    connection.execute("PRAGMA cache_size = -16000")
+    try:
+        # A page that a deletion leaves need not be overwritten with zeros: the file is no safer place than before.
+        connection.execute("PRAGMA secure_delete = OFF")
+        connection.execute("PRAGMA cache_size = -16000")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
