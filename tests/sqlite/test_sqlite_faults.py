@@ -231,3 +231,32 @@ def test_a_value_that_no_row_can_hold_is_refused_with_the_limit(database, put, m
         return await put(engine, "/a", b"x" * 1000)
 
     assert database.run(write) == 2
+
+
+def test_nothing_stays_open_of_what_is_refused(tmp_path, monkeypatch):
+    made = []
+
+    class Noted(sqlite3.Connection):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.closed = False
+            made.append(self)
+
+        def close(self):
+            self.closed = True
+            super().close()
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=Noted, **kwargs))
+    damaged, foreign = tmp_path / "damaged.db", tmp_path / "foreign.db"
+    damaged.write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
+    with closing(sqlite3.connect(foreign)) as other:
+        other.execute("CREATE TABLE theirs (a)")
+    for path in (damaged, foreign):
+        assert refusal(path)
+        with pytest.raises(UsageError):
+            back_up(path, tmp_path / "copy.db")
+        with pytest.raises(UsageError):
+            back_up(path, tmp_path / "no-such-folder" / "copy.db")
+    assert len(made) > len((damaged, foreign))
+    assert [one for one in made if not one.closed] == []
