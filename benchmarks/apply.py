@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.harness.results import Result
 from benchmarks.harness.serving import Server, beside_the_server, running
+from benchmarks.harness.workload import container
 
 SUMMARY = "server-side apply of a Deployment, and of a manifest of 3 MB by kubectl"
 
@@ -56,24 +57,11 @@ def _deployment(name: str, image: str) -> dict[str, Any]:
                 "metadata": {"labels": labels},
                 "spec": {
                     "serviceAccountName": "web",
-                    "containers": [_container("web", 8080, image), _container("sidecar", 9090, "sidecar:1")],
+                    "containers": [container("web", 8080, image), container("sidecar", 9090, "sidecar:1")],
                     "volumes": [{"name": "config", "configMap": {"name": "web-config"}}],
                 },
             },
         },
-    }
-
-
-def _container(name: str, port: int, image: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "image": f"registry.example.com/{image}",
-        "args": ["--listen", f"0.0.0.0:{port}", "--log-level", "info"],
-        "env": [{"name": "MODE", "value": "production"}, {"name": "REGION", "value": "eu-central-1"}],
-        "ports": [{"name": "http", "containerPort": port, "protocol": "TCP"}],
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}},
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": port}, "periodSeconds": 10},
-        "volumeMounts": [{"name": "config", "mountPath": "/etc/web"}],
     }
 
 

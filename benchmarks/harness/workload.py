@@ -27,17 +27,18 @@ def pod(name: str, node: str = "node-1") -> dict[str, Any]:
             "nodeName": node,
             "restartPolicy": "Always",
             "serviceAccountName": "default",
-            "containers": [_container("web", 8080), _container("sidecar", 9090)],
+            "containers": [container("web", 8080), container("sidecar", 9090)],
             "volumes": [{"name": "config", "configMap": {"name": "web-config"}}],
         },
         "status": {"phase": "Pending"},
     }
 
 
-def _container(name: str, port: int) -> dict[str, Any]:
+def container(name: str, port: int, image: str = "") -> dict[str, Any]:
+    """Return a container as pods and Deployments have it, of a given image or of one that is named like it."""
     return {
         "name": name,
-        "image": f"registry.example.com/team/{name}:1.27.4",
+        "image": f"registry.example.com/{image or f'team/{name}:1.27.4'}",
         "args": ["--listen", f"0.0.0.0:{port}", "--log-level", "info"],
         "env": [{"name": "MODE", "value": "production"}, {"name": "REGION", "value": "eu-central-1"}],
         "ports": [{"name": "http", "containerPort": port, "protocol": "TCP"}],
